@@ -1,0 +1,17 @@
+# Everything comes from Debian packages; scripts/setup installs them.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+# Debian's dnnl-config.cmake asks for OpenCL, which the CPU library does not need.
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+find_path(DNNL_INCLUDE dnnl.hpp REQUIRED)
+add_library(dnnl INTERFACE)
+target_link_libraries(dnnl INTERFACE ${DNNL_LIBRARY})
+target_include_directories(dnnl SYSTEM INTERFACE ${DNNL_INCLUDE})
+find_package(OpenMP REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
+pkg_check_modules(URING IMPORTED_TARGET liburing)

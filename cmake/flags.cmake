@@ -1,0 +1,26 @@
+# One interface target carries the warnings and the sanitizers of the project's own code.
+add_library(trainer_flags INTERFACE)
+target_compile_options(trainer_flags INTERFACE -Wall -Wextra -Wconversion -Wno-sign-conversion -Werror)
+target_include_directories(trainer_flags INTERFACE ${CMAKE_SOURCE_DIR})
+
+if(TRAINER_SANITIZE)
+  add_compile_options(-fsanitize=${TRAINER_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${TRAINER_SANITIZE})
+  if(TRAINER_SANITIZE MATCHES undefined)
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+  # GCC 12 with a sanitizer reports false positives of these two inside the standard library.
+  target_compile_options(trainer_flags INTERFACE -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-tsan)
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+# A library of one room: trainer_library(NAME SOURCES... LIBS...)
+function(trainer_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC trainer_flags ${ARG_LIBS})
+endfunction()

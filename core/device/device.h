@@ -1,0 +1,59 @@
+// What a training step runs on. A lane is a CUDA stream, a CPU thread, or a clock; a device has one arena and eleven lanes.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/tensor/tensor.h"
+
+namespace trainer {
+
+enum class DeviceKind : uint8_t { cpu, cuda, meter };
+
+// One communicator per lane and group. The four pipe lanes keep both directions free of each other.
+// `load` brings batches in and `copy` takes snapshots out: a batch must never queue behind a checkpoint slice.
+enum class Lane : uint8_t {
+  compute, side, gather, reduce, exchange, send_act, recv_act, send_grad, recv_grad, load, copy
+};
+inline constexpr int kLanes = 11;
+using LaneMask = uint16_t;
+std::string_view name_of(Lane);
+
+struct Event {  // "everything issued on that lane so far"; counts never start again
+  Lane lane = Lane::compute;
+  uint64_t count = 0;
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual DeviceKind kind() const = 0;
+  virtual void* native() = 0;  // cudaStream_t on a GPU, the worker pool on a CPU
+  // One host thread issues the whole plan and runs ahead. On the CPU `submit` copies the arguments into the lane's ring, and the
+  // lane's worker calls `run` in order; on a GPU the kernel's host part runs at once and enqueues on the native stream.
+  virtual void submit(void (*run)(Stream&, const void*), const void* args, size_t bytes) = 0;
+  virtual Event record() = 0;
+  virtual void wait(Event) = 0;  // this lane waits, not the host
+  // Only the meter listens: cost, and scratch whose maximum sizes the lane's part of the arena.
+  virtual void charge(std::string_view /*op*/, Cost, size_t /*scratch*/) {}
+  virtual std::span<std::byte> scratch() = 0;  // one per lane, so it needs no waits; 128-byte aligned
+};
+
+class Memory {  // where an arena comes from: huge pages, a shared segment, cudaMalloc. Injected by app/wire.
+ public:
+  virtual ~Memory() = default;
+  virtual std::span<std::byte> reserve(size_t bytes) = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual DeviceKind kind() const = 0;
+  virtual Stream& lane(Lane) = 0;
+  virtual std::span<std::byte> arena() = 0;
+  virtual void wait(Event) = 0;  // the host waits. Once per step, for `agree`; the copy lane keeps running into the next step
+  virtual void drain() = 0;      // every lane: before a restore, a checkpoint, the end; never in a step
+};
+
+}  // namespace trainer

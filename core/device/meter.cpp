@@ -1,0 +1,53 @@
+#include "core/device/meter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace trainer {
+
+double MeterCounts::flops() const {
+  double sum = 0;
+  for (const auto& [op, count] : ops) sum += count.flops;
+  return sum;
+}
+
+void MeterStream::wait(Event) {
+  ++counts_.commands[size_t(lane_)];
+  counts_.argument_bytes[size_t(lane_)] += sizeof(Event);
+}
+void MeterStream::charge(std::string_view op, Cost cost, size_t scratch) {
+  OpCount& c = counts_.ops[std::string(op)];
+  ++c.calls;
+  c.flops += cost.flops;
+  c.bytes += cost.bytes;
+  counts_.scratch[size_t(lane_)] = std::max(counts_.scratch[size_t(lane_)], scratch);
+  ++counts_.commands[size_t(lane_)];
+}
+
+namespace {
+template <size_t... I>
+std::array<MeterStream, kLanes> make_streams(MeterCounts& counts, std::index_sequence<I...>) {
+  return {MeterStream(Lane(I), counts)...};
+}
+}  // namespace
+
+MeterDevice::MeterDevice() : streams_(make_streams(counts_, std::make_index_sequence<kLanes>())) {}
+
+void MeterComm::count(const char* op, const Tensor& full, int peer) {
+  if (size_ == 1) return;  // a group of one does nothing
+  const std::string what = fmt::format("{} {} {}", group_, op, name_of(full.dtype));
+  CollectiveCount& c = counts_.collectives[what];
+  ++c.count;
+  c.bytes += double(full.bytes());
+  counts_.trace += fmt::format("{} {} {}\n", what, full.elements(), peer);
+}
+void MeterComm::all_gather(Stream&, Tensor, Tensor full) { count("all_gather", full); }
+void MeterComm::reduce_scatter(Stream&, Tensor full, Tensor) { count("reduce_scatter", full); }
+void MeterComm::all_reduce(Stream&, Tensor t, Reduce) { count("all_reduce", t); }
+void MeterComm::all_to_all_v(Stream&, Tensor from, Tensor, Tensor, Tensor, int64_t) { count("all_to_all", from); }
+void MeterComm::send(Stream&, Tensor t, int to) { count("send", t, to); }
+void MeterComm::recv(Stream&, Tensor t, int from) { count("recv", t, from); }
+void MeterComm::barrier(Stream&) { count("barrier", {}); }
+
+}  // namespace trainer

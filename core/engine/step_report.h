@@ -1,0 +1,16 @@
+// What a step says about itself: a value, handed to whoever logs.
+#pragma once
+#include <cstdint>
+
+namespace trainer {
+
+struct StepReport {
+  int64_t step = 0;
+  double tokens = 0;          // unmasked, of this step, over the world
+  double loss = 0;            // mean over them, in nats
+  double grad_norm = 0;       // of the mean loss's gradient, before clipping; 0 for an evaluation
+  bool finite = true;
+  double seconds = 0;
+};
+
+}  // namespace trainer

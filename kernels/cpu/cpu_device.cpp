@@ -1,0 +1,164 @@
+#include "kernels/cpu/cpu_device.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <random>
+#include <thread>
+
+#include "core/base/error.h"
+#include "kernels/cpu/pool.h"
+
+namespace trainer::cpu {
+namespace {
+
+constexpr size_t kAlign = 64;
+constexpr size_t kSmallRing = size_t{64} << 10;
+size_t aligned(size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
+
+// Waits for `count` to reach `target`: a short spin catches what is about to happen, then the thread sleeps.
+void await_count(const std::atomic<uint64_t>& count, uint64_t target) {
+  for (int i = 0; i < 2000 && count.load(std::memory_order_acquire) < target; ++i) __builtin_ia32_pause();
+  for (uint64_t now; (now = count.load(std::memory_order_acquire)) < target;) count.wait(now);
+}
+
+}  // namespace
+
+// One producer (the host), one consumer (the thread). A record is a header and the copied arguments; records never wrap: what does
+// not fit at the end of the ring starts again at its beginning.
+class LaneThread final : public Stream {
+ public:
+  LaneThread(Lane lane, CpuDevice& device, Pool* pool)
+      : lane_(lane),
+        device_(device),
+        own_pool_(pool ? nullptr : std::make_unique<Pool>(1)),
+        pool_(pool ? *pool : *own_pool_),
+        capacity_(std::max(kSmallRing, aligned(2 * device.options_.ring_bytes[size_t(lane)]))),
+        ring_(static_cast<std::byte*>(std::aligned_alloc(kAlign, capacity_)), &std::free),
+        random_(uint32_t(device.options_.delay_seed * 64 + uint64_t(lane) + 1)),
+        thread_([this] { work(); }) {}
+  ~LaneThread() override {
+    push(nullptr, nullptr, 0);
+    thread_.join();
+  }
+  DeviceKind kind() const override { return DeviceKind::cpu; }
+  void* native() override { return &pool_; }
+  std::span<std::byte> scratch() override {
+    const size_t l = size_t(lane_);
+    return device_.arena_.subspan(device_.scratch_.offset[l], device_.scratch_.bytes[l]);
+  }
+  void submit(void (*run)(Stream&, const void*), const void* args, size_t bytes) override { push(run, args, bytes); }
+  Event record() override { return {lane_, issued_.load(std::memory_order_relaxed)}; }
+  void wait(Event event) override {
+    if (event.lane == lane_ || event.count == 0) return;  // a lane runs in order
+    struct Args {
+      LaneThread* on;
+      uint64_t count;
+    } args{&device_.thread(event.lane), event.count};
+    push([](Stream&, const void* a) { static_cast<const Args*>(a)->on->await(static_cast<const Args*>(a)->count); }, &args,
+         sizeof args);
+  }
+  void await(uint64_t count) const { await_count(done_, count); }
+  void rethrow() const {
+    if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
+  }
+
+ private:
+  struct Header {
+    void (*run)(Stream&, const void*);
+    size_t bytes;       // of the record, header included; to the end of the ring where `skip`
+    bool skip;
+  };
+  void push(void (*run)(Stream&, const void*), const void* args, size_t bytes) {
+    const size_t record = aligned(sizeof(Header)) + aligned(bytes);
+    check(2 * record <= capacity_, Exit::device, "[lane {}] a command of {} bytes in a ring of {}", name_of(lane_), record, capacity_);
+    const size_t at = size_t(head_ % capacity_);
+    if (at + record > capacity_) {
+      reserve(capacity_ - at);
+      new (ring_.get() + at) Header{nullptr, capacity_ - at, true};
+      head_ += capacity_ - at;
+    }
+    reserve(record);
+    std::byte* p = ring_.get() + head_ % capacity_;
+    new (p) Header{run, record, false};
+    if (bytes) std::memcpy(p + aligned(sizeof(Header)), args, bytes);
+    head_ += record;
+    issued_.fetch_add(1, std::memory_order_release);
+    issued_.notify_one();
+  }
+  // A full ring holds the host back. That cannot deadlock: every wait of a command points to commands issued before it.
+  void reserve(size_t bytes) {
+    if (head_ + bytes > capacity_) await_count(tail_, head_ + bytes - capacity_);
+  }
+  void work() {
+    if (!own_pool_) pool_.pin_caller();
+    for (uint64_t n = 0, at = 0;; ++n) {
+      await_count(issued_, n + 1);
+      auto* header = reinterpret_cast<const Header*>(ring_.get() + at % capacity_);
+      if (header->skip) {
+        at += header->bytes;
+        header = reinterpret_cast<const Header*>(ring_.get() + at % capacity_);
+      }
+      if (!header->run) return;
+      delay();
+      run(*header);
+      at += header->bytes;
+      tail_.store(at, std::memory_order_release);
+      tail_.notify_one();
+      done_.store(n + 1, std::memory_order_release);
+      done_.notify_all();
+    }
+  }
+  void run(const Header& header) {
+    if (failed_.load(std::memory_order_relaxed)) return;
+    try {
+      header.run(*this, reinterpret_cast<const std::byte*>(&header) + aligned(sizeof(Header)));
+    } catch (...) {
+      error_ = std::current_exception();
+      failed_.store(true, std::memory_order_release);
+    }
+  }
+  void delay() {
+    if (device_.options_.delay_seed && random_() % 3 == 0)
+      std::this_thread::sleep_for(std::chrono::microseconds(random_() % 200));
+  }
+
+  const Lane lane_;
+  CpuDevice& device_;
+  std::unique_ptr<Pool> own_pool_;
+  Pool& pool_;
+  const size_t capacity_;
+  std::unique_ptr<std::byte, void (*)(void*)> ring_;
+  std::minstd_rand random_;
+  uint64_t head_ = 0;   // bytes ever written; the host's
+  std::exception_ptr error_;
+  std::atomic<bool> failed_{false};
+  alignas(128) std::atomic<uint64_t> issued_{0};
+  alignas(128) std::atomic<uint64_t> tail_{0};
+  alignas(128) std::atomic<uint64_t> done_{0};
+  std::thread thread_;
+};
+
+CpuDevice::CpuDevice(std::span<std::byte> arena, const ScratchMap& scratch, const CpuOptions& options)
+    : arena_(arena), scratch_(scratch), options_(options), pool_(std::make_unique<Pool>(options.threads, options.pin)) {}
+CpuDevice::~CpuDevice() = default;
+
+LaneThread& CpuDevice::thread(Lane l) {
+  auto& lane = lanes_[size_t(l)];
+  if (!lane) lane = std::make_unique<LaneThread>(l, *this, l == Lane::compute ? pool_.get() : nullptr);
+  return *lane;
+}
+Stream& CpuDevice::lane(Lane l) { return thread(l); }
+void CpuDevice::wait(Event e) {
+  const auto& lane = lanes_[size_t(e.lane)];
+  if (!lane) return;
+  lane->await(e.count);
+  lane->rethrow();
+}
+void CpuDevice::drain() {
+  for (auto& lane : lanes_)
+    if (lane) wait(lane->record());
+}
+
+}  // namespace trainer::cpu

@@ -1,0 +1,1 @@
+# Sources and flags of the rows kernels.
