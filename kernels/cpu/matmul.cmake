@@ -1,1 +1,7 @@
-# Sources and flags of the matmul kernels.
+# Dense products and the fused head.
+
+# Of translation units with AVX512-BF16 kernels, which are called only where the CPU has it. Such a unit must not emit inline
+# functions of common headers (std::, core/): the linker might keep its copy for everybody. The warnings are false reports about
+# GCC 12's own header.
+set(TRAINER_AVX512_BF16_FLAGS -march=x86-64-v4 -mavx512bf16 -mprefer-vector-width=512 -Wno-uninitialized
+                              -Wno-maybe-uninitialized)
