@@ -9,8 +9,8 @@ enum class Split : uint8_t { train, valid };
 class Feed {
  public:
   virtual ~Feed() = default;
-  // Fills the non-empty fields of `batch` for micro-batch `microbatch` of `step` (train), or of evaluation pass `step` (valid), on the
-  // stream's lane, in its order. Rows beyond the data are padded: token 0, target 0, weight 0.
+  // Fills the non-empty fields of `batch` for micro-batch `microbatch` of `step` (train), or of evaluation pass `step`
+  // (valid), on the stream's lane, in its order. Rows beyond the data are padded: token 0, target 0, weight 0.
   virtual void fill(Stream&, Split, int64_t step, int microbatch, const Batch& batch) = 0;
 };
 

@@ -6,9 +6,9 @@ namespace trainer {
 
 struct StepReport {
   int64_t step = 0;
-  double tokens = 0;          // unmasked, of this step, over the world
-  double loss = 0;            // mean over them, in nats
-  double grad_norm = 0;       // of the mean loss's gradient, before clipping; 0 for an evaluation
+  double tokens = 0;     // unmasked, of this step, over the world
+  double loss = 0;       // mean over them, in nats
+  double grad_norm = 0;  // of the mean loss's gradient, before clipping; 0 for an evaluation
   bool finite = true;
   double seconds = 0;
 };

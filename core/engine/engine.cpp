@@ -1,0 +1,240 @@
+#include "core/engine/engine.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "core/ops/ops.h"
+
+namespace trainer {
+namespace {
+
+// The meter has no arena; its views need addresses that are not null all the same.
+std::byte* base_of(Device& device) {
+  const auto arena = device.arena();
+  return arena.empty() ? reinterpret_cast<std::byte*>(uintptr_t{1} << 20) : arena.data();
+}
+std::span<const Tensor> part(const std::vector<Tensor>& v, Range r) {
+  return std::span(v).subspan(r.begin, r.end - r.begin);
+}
+
+}  // namespace
+
+Engine::Engine(const Program& program, const RunSpec& spec, const Mesh& mesh, const Model& model,
+               const EngineDevices& to)
+    : program_(program), spec_(spec), mesh_(mesh), model_(model), to_(to), base_(base_of(to.device)) {
+  for (const auto& block : model.blocks) layouts_.push_back(block->layout());
+  for (const auto& [key, plan] : program.plans) {
+    prepared_[{key.kind, key.microbatches, key.seq_len}] = {&plan, resolve(plan, program, model, layouts_, base_)};
+    done_.resize(std::max(done_.size(), plan.code.size()));
+  }
+}
+
+const Engine::Prepared& Engine::prepared(const PlanKey& key) {
+  const auto it = prepared_.find({key.kind, key.microbatches, key.seq_len});
+  check(it != prepared_.end(), Exit::usage,
+        "[engine] the program has no plan for a {} step of {} micro-batches of {} tokens", name_of(key.kind),
+        key.microbatches, key.seq_len);
+  return it->second;
+}
+
+StepReport Engine::step(const PlanKey& key, const Control& control) {
+  const auto start = std::chrono::steady_clock::now();
+  issue_plan(key, control);
+  to_.device.wait(agreed_);
+  Outcome out;
+  std::memcpy(&out, base_ + program_.outcome_offset, sizeof out);
+  StepReport r;
+  r.step = control.step;
+  r.tokens = out.tokens;
+  r.loss = out.loss_sum / out.tokens;
+  r.grad_norm = trains(key.kind) ? std::sqrt(out.norm2) / out.tokens : 0;
+  r.finite = out.nonfinite == 0 && std::isfinite(out.loss_sum);
+  r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return r;
+}
+
+void Engine::issue_plan(const PlanKey& key, const Control& control) {
+  const Prepared& p = prepared(key);
+  LaneMask lanes = 0;
+  for (const Instr& i : p.plan->code) lanes |= LaneMask(i.seam | 1u << unsigned(i.lane));
+  std::array<Event, kLanes> before;  // what a seam waits for: all that a lane had when this plan began
+  for (int l = 0; l < kLanes; ++l)
+    if (lanes >> l & 1) before[size_t(l)] = to_.device.lane(Lane(l)).record();
+  for (size_t id = 0; id < p.plan->code.size(); ++id) {
+    const Instr& instr = p.plan->code[id];
+    Stream& lane = to_.device.lane(instr.lane);
+    for (int l = 0; l < kLanes; ++l)
+      if (instr.seam >> l & 1) lane.wait(before[size_t(l)]);
+    for (uint32_t w = instr.waits[0]; w < instr.waits[1]; ++w) lane.wait(done_[p.plan->edges[w]]);
+    issue({p, instr, id, key, control, lane});
+    done_[id] = lane.record();
+    if (instr.verb == Verb::agree) agreed_ = done_[id];
+  }
+}
+
+void Engine::issue(const Call& call) {
+  const Tensor control = fixed(program_.control_offset, DType::u8, sizeof(Control)),
+               outcome = fixed(program_.outcome_offset, DType::f64, sizeof(Outcome) / 8);
+  const Instr& i = call.instr;
+  switch (i.verb) {
+    case Verb::begin: return launch(call.lane, Begin{call.control, control, outcome});
+    case Verb::load: return load(call);
+    case Verb::forward:
+    case Verb::recompute:
+    case Verb::backward_input:
+    case Verb::backward_weight: return run_block(call);
+    case Verb::send_act:
+      return to_.groups.pipe(mesh_.stage, i.peer, false).send(call.lane, find(call, SlotClass::act), 1);
+    case Verb::recv_act:
+      return to_.groups.pipe(i.peer, mesh_.stage, false).recv(call.lane, find(call, SlotClass::act), 0);
+    case Verb::send_grad:
+      return to_.groups.pipe(mesh_.stage, i.peer, true).send(call.lane, find(call, SlotClass::d_act), 1);
+    case Verb::recv_grad:
+      return to_.groups.pipe(i.peer, mesh_.stage, true).recv(call.lane, find(call, SlotClass::d_act), 0);
+    case Verb::gather: return gather(call);
+    case Verb::release: return;  // bookkeeping: its uses free the slot
+    case Verb::reduce: return reduce(call);
+    case Verb::tie: return tie(call);
+    case Verb::norm: return launch(call.lane, SquaredNorm{owned(final_gradient(call), i.bucket), outcome});
+    case Verb::agree:
+      to_.groups.on(Axis::world, i.lane).all_reduce(call.lane, outcome);
+      return launch(call.lane, Agree{control, outcome});
+    case Verb::update: return update(call);
+    case Verb::snapshot: return snapshot(call);
+  }
+}
+
+void Engine::load(const Call& call) {
+  Batch batch;
+  for (uint32_t u = call.instr.uses[0]; u < call.instr.uses[1]; ++u)
+    if (const Use& use = call.prepared.plan->uses[u]; use.access == Access::write)
+      batch.fields[size_t(call.prepared.plan->slots[use.slot].index)] = view_of(*call.prepared.plan, use, base_);
+  const Split split = call.key.kind == StepKind::evaluate ? Split::valid : Split::train;
+  to_.feed.fill(call.lane, split, call.control.step, call.instr.microbatch, batch);
+}
+
+void Engine::run_block(const Call& call) {
+  const ResolvedPlan& views = call.prepared.views;
+  const BlockRanges& r = views.blocks[size_t(views.block_of[call.index])];
+  BlockViews v;
+  v.in = part(views.tensors, r.in);
+  v.out = part(views.tensors, r.out);
+  v.d_in = part(views.tensors, r.d_in);
+  v.d_out = part(views.tensors, r.d_out);
+  v.params = part(views.tensors, r.params);
+  v.saved = part(views.tensors, r.saved);
+  v.stash = part(views.tensors, r.stash);
+  v.work = part(views.tensors, r.work);
+  v.grads = std::span(views.grads).subspan(r.grads.begin, r.grads.end - r.grads.begin);
+  v.control = fixed(program_.control_offset, DType::u8, sizeof(Control));
+  v.outcome = fixed(program_.outcome_offset, DType::f64, sizeof(Outcome) / 8);
+  v.batch.fields = r.batch;
+  BlockContext context{.compute = call.lane,
+                       .side = to_.device.lane(Lane::side),
+                       .groups = to_.groups,
+                       .phase = trains(call.key.kind) ? Phase::train : Phase::evaluate,
+                       .recompute = recompute_level(spec_.memory.recompute, model_.layer[size_t(call.instr.block)])};
+  const Block& block = *model_.blocks[size_t(call.instr.block)];
+  switch (call.instr.verb) {
+    case Verb::forward: return block.forward(context, v);
+    case Verb::recompute: return block.recompute(context, v);
+    case Verb::backward_input: return block.backward_input(context, v);
+    default: return block.backward_weight(context, v);
+  }
+}
+
+void Engine::gather(const Call& call) {
+  Comm& group = to_.groups.on(program_.buckets[size_t(call.instr.bucket)].shard, call.instr.lane);
+  const Tensor state = find(call, SlotClass::state), weight = find(call, SlotClass::weight);
+  if (weight) return group.all_gather(call.lane, state, weight);  // ZeRO-3: the shard into a whole that comes and goes
+  const int64_t n = state.elements() / group.size();
+  group.all_gather(call.lane, flat_part(state, n * group.rank(), n * (group.rank() + 1)), state);
+}
+
+void Engine::reduce(const Call& call) {
+  Comm& group = to_.groups.on(program_.buckets[size_t(call.instr.bucket)].shard, call.instr.lane);
+  const Tensor full = find(call, SlotClass::gradient);
+  if (spec_.parallel.zero == 0) return group.all_reduce(call.lane, full);
+  const int64_t n = full.elements() / group.size();
+  const Tensor slice = flat_part(full, n * group.rank(), n * (group.rank() + 1));
+  group.reduce_scatter(call.lane, full, slice);  // in place, so it needs no scratch
+  for (uint32_t u = call.instr.uses[0]; u < call.instr.uses[1]; ++u) {
+    const Use& use = call.prepared.plan->uses[u];
+    if (call.prepared.plan->slots[use.slot].kind != SlotClass::reduced) continue;
+    const Tensor sum = view_of(*call.prepared.plan, use, base_);
+    if (use.access == Access::add) launch(call.lane, Add{sum, slice});
+    else launch(call.lane, Copy{sum, slice});
+  }
+}
+
+void Engine::tie(const Call& call) {
+  const Tensor g = final_gradient(call);
+  to_.groups.on(Axis::tied, call.instr.lane)
+      .all_reduce(call.lane, spec_.parallel.zero == 0 ? g : owned(g, call.instr.bucket));
+}
+
+// One launch per run of parameters that decay alike.
+void Engine::update(const Call& call) {
+  const Bucket& bucket = program_.buckets[size_t(call.instr.bucket)];
+  const bool all = spec_.parallel.zero == 0;
+  const auto mine = [&](const Tensor& t) {
+    return !t ? t : all ? flat_part(t, 0, bucket.size) : owned(t, call.instr.bucket);
+  };
+  const auto state = [&](Role r) { return mine(find(call, SlotClass::state, int(r))); };
+  const Tensor weight = state(Role::weight), master = state(Role::master), m = state(Role::moment1),
+               v = state(Role::moment2), g = mine(final_gradient(call));
+  Comm& group = to_.groups.on(bucket.shard, call.instr.lane);
+  const int64_t first = all ? 0 : std::min(bucket.padded / group.size() * group.rank(), bucket.size);
+  const int64_t end = first + m.elements();
+  const OptimizerSpec& o = spec_.optimizer;
+  for (size_t k = 0; k < bucket.params.size();) {
+    const bool decays = model_.params[bucket.params[k]].decays;
+    const int64_t lo = std::max(first, bucket.begin[k]);
+    while (k < bucket.params.size() && model_.params[bucket.params[k]].decays == decays) ++k;
+    const int64_t hi = std::min(end, k < bucket.params.size() ? bucket.begin[k] : bucket.size);
+    if (lo >= hi) continue;
+    const auto cut = [&](const Tensor& t) { return t ? flat_part(t, lo - first, hi - first) : t; };
+    AdamW op{.master = cut(master ? master : weight),
+             .weight = master ? cut(weight) : Tensor{},
+             .m = cut(m),
+             .v = cut(v),
+             .g = cut(g),
+             .control = fixed(program_.control_offset, DType::u8, sizeof(Control))};
+    op.beta1 = float(o.betas[0]);
+    op.beta2 = float(o.betas[1]);
+    op.epsilon = float(o.eps);
+    op.weight_decay = decays ? float(o.weight_decay) : 0;
+    launch(call.lane, op);
+  }
+}
+
+void Engine::snapshot(const Call& call) {
+  const int16_t bucket = call.instr.bucket;
+  const StateSlot& slot = *find_state(program_, bucket, kStaging + call.instr.slice);
+  const Tensor from = owned(find(call, SlotClass::state, call.instr.slice), bucket),
+               to = owned(find(call, SlotClass::state, slot.index), bucket);
+  launch(call.lane, Copy{to, from});
+  if (to_.store) to_.store->put(call.lane, call.control.step - 1, slot, to);  // the state as the step before left it
+}
+
+Tensor Engine::find(const Call& call, SlotClass kind, int index) const {
+  const Plan& plan = *call.prepared.plan;
+  for (uint32_t u = call.instr.uses[0]; u < call.instr.uses[1]; ++u)
+    if (const Slot& s = plan.slots[plan.uses[u].slot]; s.kind == kind && (index < 0 || s.index == index))
+      return view_of(plan, plan.uses[u], base_);
+  return {};
+}
+Tensor Engine::final_gradient(const Call& call) const {
+  const Tensor reduced = find(call, SlotClass::reduced);
+  return reduced ? reduced : find(call, SlotClass::gradient);
+}
+Tensor Engine::owned(const Tensor& flat, int bucket) {
+  const Bucket& b = program_.buckets[size_t(bucket)];
+  Comm& group = to_.groups.on(b.shard, Lane::compute);
+  const int64_t n = b.padded / group.size();
+  const int64_t begin = std::min(n * group.rank(), b.size), end = std::min(n * (group.rank() + 1), b.size);
+  return flat.elements() == b.padded ? flat_part(flat, begin, end) : flat_part(flat, 0, end - begin);
+}
+Tensor Engine::fixed(size_t offset, DType dtype, int64_t n) const { return make_tensor(base_ + offset, dtype, {n}); }
+
+}  // namespace trainer

@@ -1,0 +1,84 @@
+// The interpreter: wait, issue, record. One host thread issues a whole step ahead of its lanes and waits once.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "core/engine/feed.h"
+#include "core/engine/resolve.h"
+#include "core/engine/step_report.h"
+#include "core/engine/store.h"
+
+namespace trainer {
+
+// What the engine talks to. `store` may be null where no plan has a snapshot.
+struct EngineDevices {
+  Device& device;
+  Groups& groups;
+  Feed& feed;
+  Store* store = nullptr;
+};
+
+class Engine {
+ public:
+  // Everything given must outlive the engine. The program is final: laid out and linked (the planner's meter passes
+  // drafts).
+  Engine(const Program&, const RunSpec&, const Mesh&, const Model&, const EngineDevices&);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Runs the plan with this key and waits for its `agree`; updates may still be running when it returns.
+  // `control` is what `begin` writes: step, seed, learning rate, bias corrections, clip.
+  StepReport step(const PlanKey&, const Control& control);
+
+  // Issues it without waiting: what the planner runs on the meter.
+  void issue_plan(const PlanKey&, const Control& control);
+
+  // Runs the plan again, one instruction at a time, and names the first whose output is not finite ("forward of
+  // layers.3.attention, micro-batch 0"), or the parameter whose weight was not finite before the step. Nothing if all
+  // is finite. The update is left out, so the state stays as it is.
+  std::optional<std::string> find_nonfinite(const PlanKey&, const Control& control);
+
+ private:
+  struct Prepared {
+    const Plan* plan;
+    ResolvedPlan views;
+  };
+  struct Call {  // one instruction of one step
+    const Prepared& prepared;
+    const Instr& instr;
+    size_t index;
+    const PlanKey& key;
+    const Control& control;
+    Stream& lane;
+  };
+  const Prepared& prepared(const PlanKey&);
+  void issue(const Call&);
+  void run_block(const Call&);
+  void gather(const Call&);
+  void reduce(const Call&);
+  void tie(const Call&);
+  void update(const Call&);
+  void snapshot(const Call&);
+  void load(const Call&);
+  Tensor find(const Call&, SlotClass, int index = -1) const;
+  Tensor final_gradient(const Call&) const;
+  // This rank's slice of a flat bucket, without padding; `flat` is the whole bucket or already the slice.
+  Tensor owned(const Tensor& flat, int bucket);
+  Tensor fixed(size_t offset, DType, int64_t n) const;
+  std::string describe(const Instr&) const;
+
+  const Program& program_;
+  const RunSpec& spec_;
+  const Mesh& mesh_;
+  const Model& model_;
+  EngineDevices to_;
+  std::byte* base_;
+  std::vector<BlockLayout> layouts_;
+  std::map<std::tuple<StepKind, int, int64_t>, Prepared> prepared_;
+  std::vector<Event> done_;
+  Event agreed_{};
+};
+
+}  // namespace trainer

@@ -1,0 +1,68 @@
+// Who made the first NaN: the step again, one instruction at a time.
+#include <cmath>
+
+#include "core/engine/engine.h"
+#include "core/tensor/bf16.h"
+
+namespace trainer {
+namespace {
+
+bool all_finite(const Tensor& t) {
+  const int64_t n = t.elements();
+  if (t.dtype == DType::f32) {
+    for (int64_t i = 0; i < n; ++i)
+      if (!std::isfinite(data_as<float>(t)[i])) return false;
+  } else if (t.dtype == DType::bf16) {
+    for (int64_t i = 0; i < n; ++i)
+      if (!std::isfinite(to_float(data_as<bf16>(t)[i]))) return false;
+  }
+  return true;
+}
+bool holds_values(SlotClass kind) {
+  return kind == SlotClass::act || kind == SlotClass::d_act || kind == SlotClass::saved || kind == SlotClass::stash;
+}
+
+}  // namespace
+
+std::string Engine::describe(const Instr& i) const {
+  std::string text(name_of(i.verb));
+  if (i.block >= 0) text += " of " + layouts_[size_t(i.block)].name;
+  if (i.microbatch >= 0) text += ", micro-batch " + std::to_string(i.microbatch);
+  return text;
+}
+
+std::optional<std::string> Engine::find_nonfinite(const PlanKey& key, const Control& control) {
+  to_.device.drain();
+  for (const StateSlot& s : program_.state) {
+    if (s.index != int(Role::weight)) continue;
+    const Bucket& bucket = program_.buckets[size_t(s.bucket)];
+    for (size_t k = 0; k < bucket.params.size(); ++k) {
+      const Param& param = model_.params[bucket.params[k]];
+      const int64_t lo = std::max(s.begin, bucket.begin[k]),
+                    hi = std::min(s.end, bucket.begin[k] + param.local.elements());
+      if (lo < hi &&
+          !all_finite(make_tensor(base_ + s.offset + size_t(lo - s.begin) * size_of(s.dtype), s.dtype, {hi - lo})))
+        return "the weight " + param.name + " before the step";
+    }
+  }
+  const Prepared& p = prepared(key);
+  for (size_t id = 0; id < p.plan->code.size(); ++id) {
+    const Instr& instr = p.plan->code[id];
+    if (instr.verb == Verb::update || instr.verb == Verb::snapshot) continue;
+    issue({p, instr, id, key, control, to_.device.lane(instr.lane)});
+    to_.device.drain();
+    if (instr.block < 0) continue;
+    for (uint32_t u = instr.uses[0]; u < instr.uses[1]; ++u) {
+      const Use& use = p.plan->uses[u];
+      const Slot& slot = p.plan->slots[use.slot];
+      const bool written = use.access == Access::write && holds_values(slot.kind);
+      if (written && !all_finite(view_of(*p.plan, use, base_))) return describe(instr);
+    }
+    for (size_t g = p.views.blocks[size_t(p.views.block_of[id])].grads.begin;
+         g < p.views.blocks[size_t(p.views.block_of[id])].grads.end; ++g)
+      if (!all_finite(p.views.grads[g].tensor)) return "weight gradient in " + describe(instr);
+  }
+  return std::nullopt;
+}
+
+}  // namespace trainer
