@@ -1,5 +1,7 @@
-// What a training step runs on. A lane is a CUDA stream, a CPU thread, or a clock; a device has one arena and eleven lanes.
+// What a training step runs on. A lane is a CUDA stream, a CPU thread, or a clock; a device has one arena and eleven
+// lanes.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,7 +16,17 @@ enum class DeviceKind : uint8_t { cpu, cuda, meter };
 // One communicator per lane and group. The four pipe lanes keep both directions free of each other.
 // `load` brings batches in and `copy` takes snapshots out: a batch must never queue behind a checkpoint slice.
 enum class Lane : uint8_t {
-  compute, side, gather, reduce, exchange, send_act, recv_act, send_grad, recv_grad, load, copy
+  compute,
+  side,
+  gather,
+  reduce,
+  exchange,
+  send_act,
+  recv_act,
+  send_grad,
+  recv_grad,
+  load,
+  copy
 };
 inline constexpr int kLanes = 11;
 using LaneMask = uint16_t;
@@ -30,8 +42,9 @@ class Stream {
   virtual ~Stream() = default;
   virtual DeviceKind kind() const = 0;
   virtual void* native() = 0;  // cudaStream_t on a GPU, the worker pool on a CPU
-  // One host thread issues the whole plan and runs ahead. On the CPU `submit` copies the arguments into the lane's ring, and the
-  // lane's worker calls `run` in order; on a GPU the kernel's host part runs at once and enqueues on the native stream.
+  // One host thread issues the whole plan and runs ahead. On the CPU `submit` copies the arguments into the lane's
+  // ring, and the lane's worker calls `run` in order; on a GPU the kernel's host part runs at once and enqueues on the
+  // native stream.
   virtual void submit(void (*run)(Stream&, const void*), const void* args, size_t bytes) = 0;
   virtual Event record() = 0;
   virtual void wait(Event) = 0;  // this lane waits, not the host
@@ -46,14 +59,22 @@ class Memory {  // where an arena comes from: huge pages, a shared segment, cuda
   virtual std::span<std::byte> reserve(size_t bytes) = 0;
 };
 
+// Where a lane's time went since the device was opened, in seconds.
+struct LaneTimes {
+  double busy = 0;                      // in kernels
+  std::array<double, kLanes> waited{};  // for events of other lanes
+};
+
 class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
   virtual Stream& lane(Lane) = 0;
   virtual std::span<std::byte> arena() = 0;
-  virtual void wait(Event) = 0;  // the host waits. Once per step, for `agree`; the copy lane keeps running into the next step
-  virtual void drain() = 0;      // every lane: before a restore, a checkpoint, the end; never in a step
+  virtual void wait(
+      Event) = 0;  // the host waits. Once per step, for `agree`; the copy lane keeps running into the next step
+  virtual void drain() = 0;  // every lane: before a restore, a checkpoint, the end; never in a step
+  virtual LaneTimes times(Lane) = 0;
 };
 
 }  // namespace trainer

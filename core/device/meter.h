@@ -1,5 +1,5 @@
-// The device that computes nothing and counts everything: FLOPs, bytes, scratch, commands, collective traffic. Running the blocks on
-// it is the one cost formula of the project.
+// The device that computes nothing and counts everything: FLOPs, bytes, scratch, commands, collective traffic. Running
+// the blocks on it is the one cost formula of the project.
 #pragma once
 #include <array>
 #include <map>
@@ -15,15 +15,15 @@ struct OpCount {
 };
 struct CollectiveCount {
   int64_t count = 0;
-  double bytes = 0;      // of the full tensor, summed over calls
+  double bytes = 0;  // of the full tensor, summed over calls
 };
 
 struct MeterCounts {
   std::map<std::string, OpCount> ops;
-  std::map<std::string, CollectiveCount> collectives;   // "dp all_reduce f32"
-  std::array<size_t, kLanes> scratch{};                 // maxima
+  std::map<std::string, CollectiveCount> collectives;  // "dp all_reduce f32"
+  std::array<size_t, kLanes> scratch{};                // maxima
   std::array<size_t, kLanes> commands{}, argument_bytes{};
-  std::string trace;                                    // every collective in order: part of the program's hash
+  std::string trace;  // every collective in order: part of the program's hash
   double flops() const;
 };
 
@@ -51,6 +51,7 @@ class MeterDevice final : public Device {
   std::span<std::byte> arena() override { return {}; }
   void wait(Event) override {}
   void drain() override {}
+  LaneTimes times(Lane) override { return {}; }
   MeterCounts& counts() { return counts_; }
 
  private:

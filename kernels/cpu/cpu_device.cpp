@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <random>
@@ -17,6 +18,11 @@ constexpr size_t kAlign = 64;
 constexpr size_t kSmallRing = size_t{64} << 10;
 size_t aligned(size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
+using Clock = std::chrono::steady_clock;
+int64_t nanoseconds_since(Clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+}
+
 // Waits for `count` to reach `target`: a short spin catches what is about to happen, then the thread sleeps.
 void await_count(const std::atomic<uint64_t>& count, uint64_t target) {
   for (int i = 0; i < 2000 && count.load(std::memory_order_acquire) < target; ++i) __builtin_ia32_pause();
@@ -25,8 +31,8 @@ void await_count(const std::atomic<uint64_t>& count, uint64_t target) {
 
 }  // namespace
 
-// One producer (the host), one consumer (the thread). A record is a header and the copied arguments; records never wrap: what does
-// not fit at the end of the ring starts again at its beginning.
+// One producer (the host), one consumer (the thread). A record is a header and the copied arguments; records never
+// wrap: what does not fit at the end of the ring starts again at its beginning.
 class LaneThread final : public Stream {
  public:
   LaneThread(Lane lane, CpuDevice& device, Pool* pool)
@@ -56,8 +62,23 @@ class LaneThread final : public Stream {
       LaneThread* on;
       uint64_t count;
     } args{&device_.thread(event.lane), event.count};
-    push([](Stream&, const void* a) { static_cast<const Args*>(a)->on->await(static_cast<const Args*>(a)->count); }, &args,
-         sizeof args);
+    push(
+        [](Stream& self, const void* a) {
+          const auto& args = *static_cast<const Args*>(a);
+          const auto start = Clock::now();
+          args.on->await(args.count);
+          auto& lane = static_cast<LaneThread&>(self);
+          lane.waited_[size_t(args.on->lane_)].fetch_add(nanoseconds_since(start), std::memory_order_relaxed);
+        },
+        &args, sizeof args);
+  }
+  LaneTimes times() const {
+    LaneTimes t;
+    double waited = 0;
+    for (size_t l = 0; l < kLanes; ++l)
+      waited += t.waited[l] = double(waited_[l].load(std::memory_order_relaxed)) * 1e-9;
+    t.busy = double(running_.load(std::memory_order_relaxed)) * 1e-9 - waited;
+    return t;
   }
   void await(uint64_t count) const { await_count(done_, count); }
   void rethrow() const {
@@ -67,12 +88,13 @@ class LaneThread final : public Stream {
  private:
   struct Header {
     void (*run)(Stream&, const void*);
-    size_t bytes;       // of the record, header included; to the end of the ring where `skip`
+    size_t bytes;  // of the record, header included; to the end of the ring where `skip`
     bool skip;
   };
   void push(void (*run)(Stream&, const void*), const void* args, size_t bytes) {
     const size_t record = aligned(sizeof(Header)) + aligned(bytes);
-    check(2 * record <= capacity_, Exit::device, "[lane {}] a command of {} bytes in a ring of {}", name_of(lane_), record, capacity_);
+    check(2 * record <= capacity_, Exit::device, "[lane {}] a command of {} bytes in a ring of {}", name_of(lane_),
+          record, capacity_);
     const size_t at = size_t(head_ % capacity_);
     if (at + record > capacity_) {
       reserve(capacity_ - at);
@@ -102,7 +124,9 @@ class LaneThread final : public Stream {
       }
       if (!header->run) return;
       delay();
+      const auto start = Clock::now();
       run(*header);
+      running_.fetch_add(nanoseconds_since(start), std::memory_order_relaxed);
       at += header->bytes;
       tail_.store(at, std::memory_order_release);
       tail_.notify_one();
@@ -131,7 +155,9 @@ class LaneThread final : public Stream {
   const size_t capacity_;
   std::unique_ptr<std::byte, void (*)(void*)> ring_;
   std::minstd_rand random_;
-  uint64_t head_ = 0;   // bytes ever written; the host's
+  uint64_t head_ = 0;                // bytes ever written; the host's
+  std::atomic<int64_t> running_{0};  // nanoseconds in commands, waits included
+  std::array<std::atomic<int64_t>, kLanes> waited_{};
   std::exception_ptr error_;
   std::atomic<bool> failed_{false};
   alignas(128) std::atomic<uint64_t> issued_{0};
@@ -141,7 +167,10 @@ class LaneThread final : public Stream {
 };
 
 CpuDevice::CpuDevice(std::span<std::byte> arena, const ScratchMap& scratch, const CpuOptions& options)
-    : arena_(arena), scratch_(scratch), options_(options), pool_(std::make_unique<Pool>(options.threads, options.pin)) {}
+    : arena_(arena),
+      scratch_(scratch),
+      options_(options),
+      pool_(std::make_unique<Pool>(options.threads, options.pin)) {}
 CpuDevice::~CpuDevice() = default;
 
 LaneThread& CpuDevice::thread(Lane l) {
@@ -155,6 +184,10 @@ void CpuDevice::wait(Event e) {
   if (!lane) return;
   lane->await(e.count);
   lane->rethrow();
+}
+LaneTimes CpuDevice::times(Lane l) {
+  const auto& lane = lanes_[size_t(l)];
+  return lane ? lane->times() : LaneTimes{};
 }
 void CpuDevice::drain() {
   for (auto& lane : lanes_)

@@ -11,10 +11,10 @@ class LaneThread;
 class Pool;
 
 struct CpuOptions {
-  int threads = 1;              // workers of the compute pool
+  int threads = 1;  // workers of the compute pool
   bool pin = true;
-  uint64_t delay_seed = 0;      // other than 0: lanes sleep at random before commands (tests)
-  std::array<size_t, kLanes> ring_bytes{};   // command bytes of the longest plan, per lane; 0: a small ring
+  uint64_t delay_seed = 0;                  // other than 0: lanes sleep at random before commands (tests)
+  std::array<size_t, kLanes> ring_bytes{};  // command bytes of the longest plan, per lane; 0: a small ring
 };
 // Where a lane's scratch lies in the arena.
 struct ScratchMap {
@@ -31,6 +31,7 @@ class CpuDevice final : public Device {
   // Rethrows what a command threw; the commands behind it were skipped.
   void wait(Event) override;
   void drain() override;
+  LaneTimes times(Lane) override;
 
  private:
   friend class LaneThread;
@@ -38,8 +39,8 @@ class CpuDevice final : public Device {
   std::span<std::byte> arena_;
   ScratchMap scratch_;
   CpuOptions options_;
-  std::unique_ptr<Pool> pool_;                                // of the compute lane
-  std::array<std::unique_ptr<LaneThread>, kLanes> lanes_;     // started when first used
+  std::unique_ptr<Pool> pool_;                             // of the compute lane
+  std::array<std::unique_ptr<LaneThread>, kLanes> lanes_;  // started when first used
 };
 
 }  // namespace trainer::cpu
