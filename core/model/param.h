@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,5 +44,7 @@ struct Param {
 // The value of element `local_index` of the flat local buffer before the first step: Philox keyed by (seed, hash of the piece's
 // tensor name), counted by the element's index in the logical tensor; padding is zero.
 float initial_value(uint64_t seed, const Param&, int64_t local_index);
+// The same for elements [begin, begin + out.size()): much faster than one by one.
+void initial_values(uint64_t seed, const Param&, int64_t begin, std::span<float> out);
 
 }  // namespace trainer
