@@ -1,0 +1,24 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/kernels.h"
+
+namespace trainer::cpu {
+
+void run(Stream&, const Begin& op) {
+  *data_as<Control>(op.control) = op.value;
+  *data_as<Outcome>(op.outcome) = Outcome{};
+}
+
+// The norm that is clipped is that of the mean loss's gradient. A step without a single token changes nothing.
+void run(Stream&, const Agree& op) {
+  const Outcome& outcome = *data_as<const Outcome>(op.outcome);
+  Control& control = *data_as<Control>(op.control);
+  const double norm = std::sqrt(outcome.norm2) / outcome.tokens;
+  const bool usable = outcome.tokens > 0;
+  control.skip = !usable || outcome.nonfinite > 0 || !std::isfinite(outcome.loss_sum);
+  control.factor =
+      usable ? float((norm > double(control.max_norm) ? double(control.max_norm) / norm : 1.0) / outcome.tokens) : 0.0f;
+}
+
+}  // namespace trainer::cpu

@@ -1,0 +1,87 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/embedding.cpp"
+#include <hwy/foreach_target.h>
+
+#include <cstring>
+
+#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/grid.h"
+#include "kernels/cpu/ids.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace trainer::cpu::HWY_NAMESPACE {
+
+template <class T>
+void add_rows(T* out, const T* a, const T* b, size_t n) {
+  for_vectors(
+      n, [&](size_t i, auto part) HWY_ATTR { store(hn::Add(load(a + i, part), load(b + i, part)), out + i, part); });
+}
+
+template <class T>
+void add_to_row(float* to, const T* from, size_t n) {
+  for_vectors(
+      n, [&](size_t i, auto part) HWY_ATTR { store(hn::Add(load(to + i, part), load(from + i, part)), to + i, part); });
+}
+
+}  // namespace trainer::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace trainer::cpu {
+namespace {
+
+// d_table [V, C] += d_out by `row_of(n)`. A task owns columns, so every sum has one writer and the order of n.
+template <class T, class RowOf>
+void add_by_row(Pool& pool, const Tensor& d_table, const Tensor& d_out, RowOf row_of) {
+  constexpr int64_t kColumns = 128, kAhead = 8;
+  const auto kernel = TRAINER_VECTOR(add_to_row<T>);
+  const Rows<float> table(d_table);
+  const Rows<const T> from(d_out);
+  for_tasks(pool, (from.columns + kColumns - 1) / kColumns, d_out.elements(), [&](int64_t task) {
+    const int64_t c = task * kColumns, n = std::min(kColumns, from.columns - c);
+    for (int64_t r = 0; r < from.count; ++r) {
+      if (r + kAhead < from.count)
+        for (int64_t i = 0; i < n; i += 16) __builtin_prefetch(table[row_of(r + kAhead)] + c + i, 1);
+      kernel(table[row_of(r)] + c, from[r] + c, size_t(n));
+    }
+  });
+}
+
+}  // namespace
+
+void run(Stream& stream, const Embedding& op) {
+  check_ids(op.kName, "token", op.tokens, op.table.rows());
+  check_ids(op.kName, "position", op.positions, op.position_table ? op.position_table.rows() : op.seq_len);
+  with_dtype(op.kName, {&op.out, &op.table, &op.position_table}, [&]<class T>(T) {
+    const auto kernel = TRAINER_VECTOR(add_rows<T>);
+    const Rows<T> out(op.out);
+    const Rows<const T> table(op.table), position_table(op.position_table);
+    const auto* tokens = data_as<const int32_t>(op.tokens);
+    const Positions positions(op.positions, op.seq_len);
+    for_rows(pool_of(stream), out.count, out.columns, [&](int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n)
+        if (position_table) kernel(out[n], table[tokens[n]], position_table[positions[n]], size_t(out.columns));
+        else std::memcpy(out[n], table[tokens[n]], size_t(out.columns) * sizeof(T));
+    });
+  });
+}
+
+void run(Stream& stream, const EmbeddingGrad& op) {
+  check_ids(op.kName, "token", op.tokens, op.d_table.rows());
+  if (!op.accumulate) run(stream, Zero{op.d_table});
+  if (op.d_position_table && !op.accumulate_positions) run(stream, Zero{op.d_position_table});
+  with_dtype(op.kName, {&op.d_out}, [&]<class T>(T) {
+    Pool& pool = pool_of(stream);
+    add_by_row<T>(pool, op.d_table, op.d_out,
+                  [tokens = data_as<const int32_t>(op.tokens)](int64_t n) { return tokens[n]; });
+    if (!op.d_position_table) return;
+    check_ids(op.kName, "position", op.positions, op.d_position_table.rows());
+    add_by_row<T>(pool, op.d_position_table, op.d_out,
+                  [positions = Positions(op.positions, op.seq_len)](int64_t n) { return positions[n]; });
+  });
+}
+
+}  // namespace trainer::cpu
+#endif  // HWY_ONCE
