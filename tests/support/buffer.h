@@ -1,5 +1,6 @@
 // A tensor that owns its memory, for tests: every value as a double, canaries around and between its rows.
 #pragma once
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -66,6 +67,7 @@ class Buffer {
   }
   // Every byte, gaps and canaries included: equal means bit-identical and nothing written outside.
   std::vector<std::byte> bytes() const { return {memory_.get(), memory_.get() + end_ + kTail}; }
+  void restore(const std::vector<std::byte>& bytes) { std::copy(bytes.begin(), bytes.end(), memory_.get()); }
   // Nothing was written before, between or behind the rows.
   bool intact() const {
     std::vector<bool> own(end_ + kTail);
