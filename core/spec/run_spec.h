@@ -1,5 +1,5 @@
-// What a run is: the YAML as structs. Defaults stand beside the fields; `core/spec/table.cpp` is the one list of keys, units and
-// legal values that reader, JSON Schema and docs/SPEC.md are made from. Key names are the field names.
+// What a run is: the YAML as structs. Defaults stand beside the fields; `core/spec/table.cpp` is the one list of keys,
+// units and legal values that reader, JSON Schema and docs/SPEC.md are made from. Key names are the field names.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -22,13 +22,13 @@ struct RopeSpec {
 struct ModelSpec {
   Family family = Family::llama;
   int64_t num_layers = 0, hidden_size = 0, num_heads = 0;
-  int64_t num_kv_heads = 0;      // default: num_heads
-  int64_t head_dim = 0;          // default: hidden_size / num_heads
-  int64_t ffn_hidden_size = 0;   // default for gpt2: 4 * hidden_size
+  int64_t num_kv_heads = 0;     // default: num_heads
+  int64_t head_dim = 0;         // default: hidden_size / num_heads
+  int64_t ffn_hidden_size = 0;  // default for gpt2: 4 * hidden_size
   int64_t vocab_size = 0, max_seq_len = 0;
-  bool tie_embeddings = false;   // default for gpt2: true
+  bool tie_embeddings = false;  // default for gpt2: true
   double norm_eps = 1e-5;
-  bool qkv_bias = false;         // default for gpt2: true
+  bool qkv_bias = false;  // default for gpt2: true
   bool qk_norm = false;
   std::optional<int64_t> sliding_window;
   double dropout = 0;
@@ -37,36 +37,36 @@ struct ModelSpec {
 };
 
 struct Source {
-  std::string path;              // prefix of a .bin/.idx pair
+  std::string path;  // prefix of a .bin/.idx pair
   double weight = 1;
 };
 enum class Packing : uint8_t { stream, document };
 struct DataSpec {
-  std::string tokenizer = "none";   // bytes | chars | none | a file
+  std::string tokenizer = "none";  // bytes | chars | none | a file
   std::vector<Source> train, valid;
-  std::optional<double> split;      // `valid: {split: 0.9}`: the first 0.9 of train by position trains, the rest validates
-  int64_t seq_len = 0;              // default: model.max_seq_len
+  std::optional<double> split;  // `valid: {split: 0.9}`: the first 0.9 of train by position trains, the rest validates
+  int64_t seq_len = 0;          // default: model.max_seq_len
   Packing packing = Packing::stream;
   int64_t seed = 1;
 };
 
-struct BatchSize {                  // sequences, or tokens where the text says so
+struct BatchSize {  // sequences, or tokens where the text says so
   int64_t count = 0;
   bool in_tokens = false;
 };
 struct RampStep {
-  int64_t tokens = 0;               // from this many tokens on
+  int64_t tokens = 0;  // from this many tokens on
   BatchSize global_batch;
 };
 struct TrainSpec {
-  std::optional<int64_t> steps, tokens;   // exactly one of them
+  std::optional<int64_t> steps, tokens;  // exactly one of them
   BatchSize global_batch;
-  int64_t micro_batch = 1;                // sequences per rank and pass
+  int64_t micro_batch = 1;  // sequences per rank and pass
   int64_t seed = 1;
-  std::optional<double> clip = 1.0;       // global gradient norm; none
-  std::vector<RampStep> ramp;             // none: empty
-  std::optional<int64_t> eval_every;      // steps; none
-  std::optional<int64_t> eval_sequences = 1024;   // all: nullopt
+  std::optional<double> clip = 1.0;              // global gradient norm; none
+  std::vector<RampStep> ramp;                    // none: empty
+  std::optional<int64_t> eval_every;             // steps; none
+  std::optional<int64_t> eval_sequences = 1024;  // all: nullopt
 };
 
 struct OptimizerSpec {
@@ -76,16 +76,25 @@ struct OptimizerSpec {
   double eps = 1e-8, weight_decay = 0.1;
 };
 enum class ScheduleKind : uint8_t { constant, linear, cosine, wsd, inverse_sqrt };
-enum class DecayShape : uint8_t { linear, cosine, one_minus_sqrt };   // `1-sqrt`
+enum class DecayShape : uint8_t { linear, cosine, one_minus_sqrt };  // `1-sqrt`
 struct ScheduleSpec {
   ScheduleKind kind = ScheduleKind::constant;
-  int64_t warmup = 0;                     // steps
+  int64_t warmup = 0;  // steps
   double final_lr = 0;
-  int64_t decay = 0;                      // wsd: the last so many steps
+  int64_t decay = 0;  // wsd: the last so many steps
   DecayShape shape = DecayShape::linear;
 };
 
-enum class PipelineKind : uint8_t { gpipe, one_f_one_b, interleaved, zb_h1, zb_h2, zb_v, zb_auto, dualpipe_v };   // `1f1b`
+enum class PipelineKind : uint8_t {
+  gpipe,
+  one_f_one_b,
+  interleaved,
+  zb_h1,
+  zb_h2,
+  zb_v,
+  zb_auto,
+  dualpipe_v
+};  // `1f1b`
 struct PipelineSpec {
   PipelineKind schedule = PipelineKind::one_f_one_b;
   int64_t virtual_stages = 1;
@@ -93,10 +102,10 @@ struct PipelineSpec {
 };
 struct ParallelSpec {
   int64_t tp = 1, cp = 1, ep = 1, pp = 1;
-  std::optional<int64_t> dp;              // auto: fills the world
+  std::optional<int64_t> dp;  // auto: fills the world
   bool sequence_parallel = false;
-  int64_t zero = 0;                       // 0 | 1 | 2 | 3
-  std::optional<int64_t> zero_shard;      // all
+  int64_t zero = 0;                   // 0 | 1 | 2 | 3
+  std::optional<int64_t> zero_shard;  // all
   int64_t zero_keep = 0;
   std::string comm = "auto";
   std::vector<std::string> order{"tp", "cp", "dp", "pp"};
@@ -112,17 +121,17 @@ struct PrecisionSpec {
 enum class RecomputeKind : uint8_t { none, selective, full, every };
 struct RecomputeSpec {
   RecomputeKind kind = RecomputeKind::none;
-  int64_t every = 1;                      // `{every: k}`: layers 0, k, 2k, ... are recomputed in full, the others not at all
+  int64_t every = 1;  // `{every: k}`: layers 0, k, 2k, ... are recomputed in full, the others not at all
 };
 struct MemorySpec {
   RecomputeSpec recompute;
 };
 
 struct CheckpointSpec {
-  std::optional<std::string> dir;         // none: log.dir/checkpoints
-  std::optional<int64_t> every;           // steps; none: only at the end
+  std::optional<std::string> dir;  // none: log.dir/checkpoints
+  std::optional<int64_t> every;    // steps; none: only at the end
   int64_t keep = 3;
-  std::optional<int64_t> keep_every;      // steps
+  std::optional<int64_t> keep_every;  // steps
   std::optional<std::string> init_from;
   bool asynchronous = false;
   std::optional<std::string> fast_dir;
@@ -130,20 +139,20 @@ struct CheckpointSpec {
   std::optional<std::string> remote;
 };
 struct ResilienceSpec {
-  double heartbeat = 0.2, dead_after = 5;   // seconds
+  double heartbeat = 0.2, dead_after = 5;  // seconds
   int64_t spares = 0;
 };
 struct LogSpec {
   std::string dir = "runs/run";
-  int64_t every = 1;                      // steps
+  int64_t every = 1;  // steps
   bool tensorboard = true, trace = false;
 };
-enum class DeviceChoice : uint8_t { automatic, cpu, cuda };   // `auto`
+enum class DeviceChoice : uint8_t { automatic, cpu, cuda };  // `auto`
 struct DeviceSpec {
   DeviceChoice kind = DeviceChoice::automatic;
   bool cuda_graph = false, fallback = false;
   std::optional<std::string> heuristics, costs;
-  std::optional<int64_t> threads;         // CPU: workers of the compute pool; default: the cores this process may use
+  std::optional<int64_t> threads;  // CPU: workers of the compute pool; default: the cores this process may use
 };
 
 struct RunSpec {

@@ -1,0 +1,87 @@
+#include "core/spec/read.h"
+#include "core/spec/rules.h"
+#include "core/spec/table.h"
+
+namespace trainer {
+namespace {
+
+bool ends_with(const std::string& text, std::string_view end) { return std::string_view(text).ends_with(end); }
+
+// A tokenizer file other than SentencePiece's.
+bool other_tokenizer(const RunSpec& s) {
+  const std::string& t = s.data.tokenizer;
+  return t != "none" && t != "bytes" && t != "chars" && !ends_with(t, ".model");
+}
+bool other_schedule(const RunSpec& s) {
+  const PipelineKind kind = s.parallel.pipeline.schedule;
+  return kind != PipelineKind::one_f_one_b && kind != PipelineKind::gpipe;
+}
+
+struct Unbuilt {
+  const char *path, *works, *what;
+  bool (*asked)(const RunSpec&);
+};
+constexpr Unbuilt kUnbuilt[] = {
+    {"data.tokenizer", "none | bytes | chars | a SentencePiece .model", "another kind of tokenizer", other_tokenizer},
+    {"parallel.tp", "1", "tensor parallelism", [](const RunSpec& s) { return s.parallel.tp > 1; }},
+    {"parallel.sequence_parallel", "false", "sequence parallelism",
+     [](const RunSpec& s) { return s.parallel.sequence_parallel; }},
+    {"parallel.cp", "1", "context parallelism", [](const RunSpec& s) { return s.parallel.cp > 1; }},
+    {"parallel.ep", "1", "expert parallelism", [](const RunSpec& s) { return s.parallel.ep > 1; }},
+    {"parallel.pp", "1", "pipeline parallelism", [](const RunSpec& s) { return s.parallel.pp > 1; }},
+    {"parallel.dp", "auto | 1", "data parallelism", [](const RunSpec& s) { return s.parallel.dp.value_or(1) > 1; }},
+    {"parallel.zero_shard", "all", "a smaller shard group",
+     [](const RunSpec& s) { return s.parallel.zero_shard.has_value(); }},
+    {"parallel.zero_keep", "0", "keeping layers gathered", [](const RunSpec& s) { return s.parallel.zero_keep > 0; }},
+    {"parallel.comm", "auto", "a choice of transport", [](const RunSpec& s) { return s.parallel.comm != "auto"; }},
+    {"parallel.pipeline.schedule", "1f1b | gpipe", "this schedule", other_schedule},
+    {"parallel.pipeline.virtual_stages", "1", "more than one chunk of a stage",
+     [](const RunSpec& s) { return s.parallel.pipeline.virtual_stages > 1; }},
+    {"precision.master", "fp32", "a bf16 master",
+     [](const RunSpec& s) { return s.precision.master != Precision::fp32; }},
+    {"precision.gradients", "fp32", "accumulation in bf16",
+     [](const RunSpec& s) { return s.precision.gradients != Precision::fp32; }},
+    {"precision.reduce", "fp32", "reduction in bf16",
+     [](const RunSpec& s) { return s.precision.reduce != Precision::fp32; }},
+    {"precision.tf32", "false", "TF32", [](const RunSpec& s) { return s.precision.tf32; }},
+    {"checkpoint.asynchronous", "false", "asynchronous saving",
+     [](const RunSpec& s) { return s.checkpoint.asynchronous; }},
+    {"checkpoint.fast_dir", "none", "a second, fast directory",
+     [](const RunSpec& s) { return s.checkpoint.fast_dir.has_value(); }},
+    {"checkpoint.fast_every", "none", "a second, fast directory",
+     [](const RunSpec& s) { return s.checkpoint.fast_every.has_value(); }},
+    {"checkpoint.remote", "none", "object storage", [](const RunSpec& s) { return s.checkpoint.remote.has_value(); }},
+    {"resilience.spares", "0", "replacing ranks", [](const RunSpec& s) { return s.resilience.spares > 0; }},
+    {"log.trace", "false", "tracing a run", [](const RunSpec& s) { return s.log.trace; }},
+    {"device.kind", "auto | cpu", "the CUDA device",
+     [](const RunSpec& s) { return s.device.kind == DeviceChoice::cuda; }},
+    {"device.cuda_graph", "false", "the CUDA device", [](const RunSpec& s) { return s.device.cuda_graph; }},
+    {"device.fallback", "false", "a fallback device", [](const RunSpec& s) { return s.device.fallback; }},
+    {"device.heuristics", "none", "a file of algorithms",
+     [](const RunSpec& s) { return s.device.heuristics.has_value(); }},
+    {"device.costs", "none", "a file of block times", [](const RunSpec& s) { return s.device.costs.has_value(); }},
+};
+
+std::string value_text(const RunSpec& spec, const std::string& path) {
+  for (const auto& key : spec_table()) {
+    if (key.path != path) continue;
+    const nlohmann::json value = key.write(spec);
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<SpecProblem> not_built_yet(const LoadedSpec& loaded) {
+  std::vector<SpecProblem> problems = loaded.unbuilt;
+  for (const auto& [path, works, what, asked] : kUnbuilt) {
+    if (!asked(loaded.spec)) continue;
+    const Origin at = position_of(loaded, path);
+    problems.push_back({at.file, at.line, at.column, path, works, value_text(loaded.spec, path),
+                        fmt::format("{} is not built yet", what)});
+  }
+  return problems;
+}
+
+}  // namespace trainer
