@@ -1,0 +1,102 @@
+// Drives the blocks of a model directly: buffers as their layouts ask, each call given what its layout names and no
+// more, no plan.
+#pragma once
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/model/model.h"
+#include "kernels/cpu/cpu_device.h"
+#include "tests/support/buffer.h"
+
+namespace trainer::test {
+
+// Those this program tests with: naive loops, or the CPU's. A source per test program defines it.
+void install_kernels();
+
+// A CPU device with scratch for small shapes.
+class SmallDevice {
+ public:
+  SmallDevice();
+  Stream& stream() { return device_.lane(Lane::compute); }
+  void drain() { device_.drain(); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::unique_ptr<std::byte, Free> arena_;
+  cpu::CpuDevice device_;
+};
+
+struct Sample {  // of N rows
+  std::vector<int32_t> tokens, targets, positions, segments;
+  std::vector<float> weights;
+  std::vector<int64_t> rows;
+};
+// Random tokens and targets, a few of them masked; each sequence is two documents.
+Sample random_sample(const RunSpec&, uint32_t seed);
+
+// The values of a piece of a parameter, or of its gradient.
+Values piece_values(const Buffer&, const Param::Piece&);
+void set_piece(Buffer&, const Param::Piece&, const Values&);
+
+class RunModel {
+ public:
+  // Parameters hold their initial values with uniform noise of [-spread, spread] in every piece, so that no norm is one
+  // and no bias zero. The same seed gives the same values whatever the batch.
+  explicit RunModel(const RunSpec&, double spread = 0.1);
+
+  const Model& model() const { return model_; }
+  Buffer& param(ParamId id) { return params_[id]; }
+  const Buffer& grad(ParamId id) const { return grads_[id]; }
+
+  Outcome evaluate(const Sample&);
+  // Writes gradients, or adds to those that are there. What `level` drops is overwritten with NaN before it is
+  // restored.
+  Outcome train(const Sample&, RecomputeLevel level = RecomputeLevel::none, bool accumulate = false);
+  // Logits [N, vocab].
+  Values logits(const Sample&);
+  // The same, a token at a time against the cache. REQUIRES: micro_batch 1, seq_len 1.
+  Values generate(std::span<const int32_t> tokens);
+
+  Control control{};
+
+ private:
+  struct BlockBuffers {
+    BlockLayout layout;
+    std::vector<Buffer> saved, stash, forward_work, backward_work, cache;
+  };
+  enum class Half : uint8_t { forward, recompute, backward_input, backward_weight };
+  struct Call {
+    size_t block;
+    Half half;
+    Phase phase = Phase::train;
+    RecomputeLevel level = RecomputeLevel::none;
+    bool give_out = true;
+  };
+  struct Lists;  // what a BlockViews spans
+  Lists lists_of(const Call&);
+  void call(const Call&);
+  void load(const Sample&);
+  void forward(Phase);
+  void backward(RecomputeLevel);
+  void drop_and_restore(size_t first, size_t last, RecomputeLevel);
+  bool is_head(size_t block) const { return block + 1 == blocks_.size(); }
+  Values read_logits() const;
+
+  RunSpec spec_;
+  Model model_;
+  SmallDevice device_;
+  std::vector<Buffer> params_, grads_;
+  std::vector<bool> filled_;  // the gradient holds something
+  std::vector<BlockBuffers> blocks_;
+  std::vector<Buffer> acts_, d_acts_;  // [b]: input of block b and its gradient; [0] is empty
+  std::array<Buffer, kBatchFields> batch_;
+  Buffer logits_;
+  Outcome outcome_{};
+  int64_t cache_position_ = 0;
+};
+
+}  // namespace trainer::test
