@@ -6,24 +6,24 @@ namespace trainer {
 
 // The `begin` verb writes Control (its arguments travel in the ring; on a GPU, from a pinned page) and zeroes Outcome.
 struct Control {
-  int64_t step;       // the first step is 0
-  uint64_t seed;      // of dropout
-  float lr;           // of this step
-  float bias1, bias2; // 1 - beta^(step + 1)
-  float max_norm;     // infinity: no clipping
-  float factor;       // set by Agree: min(1, max_norm / norm) / tokens; gradients are multiplied by it
-  int32_t skip;       // set by Agree: the update changes nothing (a gradient is not finite)
+  int64_t step = 0;            // the first step is 0
+  uint64_t seed = 0;           // of dropout
+  float lr = 0;                // of this step
+  float bias1 = 0, bias2 = 0;  // 1 - beta^(step + 1)
+  float max_norm = 0;          // infinity: no clipping
+  float factor = 0;            // set by Agree: min(1, max_norm / norm) / tokens; gradients are multiplied by it
+  int32_t skip = 0;            // set by Agree: the update changes nothing (a gradient is not finite)
 };
 
-// Summed over the world once per step, so that every rank takes the same decision. All of it is f64 and a sum (a flag is a
-// count of ranks), because one all_reduce has one type and one operation.
+// Summed over the world once per step, so that every rank takes the same decision. All of it is f64 and a sum (a flag
+// is a count of ranks), because one all_reduce has one type and one operation.
 struct Outcome {
-  double loss_sum;        // over unmasked tokens, in nats
-  double tokens;          // unmasked
-  double norm2;           // of the unnormalised gradient (a sum over tokens)
-  double nonfinite;       // buckets whose norm is not finite
-  double stop_requested;
-  double store_busy;
+  double loss_sum = 0;   // over unmasked tokens, in nats
+  double tokens = 0;     // unmasked
+  double norm2 = 0;      // of the unnormalised gradient (a sum over tokens)
+  double nonfinite = 0;  // buckets whose norm is not finite
+  double stop_requested = 0;
+  double store_busy = 0;
 };
 
 struct Begin {

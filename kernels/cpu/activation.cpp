@@ -24,10 +24,12 @@ void gelu(T* y, const T* x, size_t n) {
 template <class T>
 void gelu_grad(T* d_x, const T* d_y, const T* x, size_t n) {
   for_vectors(n, [&](size_t i, auto part) HWY_ATTR {
-    const V v = load(x + i, part), v2 = hn::Mul(v, v);
-    const V s = sigmoid(hn::Mul(hn::Mul(set(kSlope), v), hn::MulAdd(set(kCubic), v2, set(1.0f))));
+    // Beyond 32 the slope is 0 or 1, and x^3 could overflow.
+    const V v = hn::Max(set(-32.0f), hn::Min(set(32.0f), load(x + i, part))), v2 = hn::Mul(v, v);
+    V rest;
+    const V s = sigmoid(hn::Mul(hn::Mul(set(kSlope), v), hn::MulAdd(set(kCubic), v2, set(1.0f))), rest);
     const V du = hn::MulAdd(set(3 * kSlope * kCubic), v2, set(kSlope));
-    const V slope = hn::MulAdd(hn::Mul(hn::Mul(v, s), hn::Sub(set(1.0f), s)), du, s);
+    const V slope = hn::MulAdd(hn::Mul(hn::Mul(v, s), rest), du, s);
     store(hn::Mul(load(d_y + i, part), slope), d_x + i, part);
   });
 }
@@ -45,9 +47,10 @@ template <class T>
 void swiglu_grad(T* d_gate_up, const T* d_y, const T* gate_up, size_t n) {
   for_vectors(n, [&](size_t i, auto part) HWY_ATTR {
     const V g = load(gate_up + i, part), u = load(gate_up + n + i, part), d = load(d_y + i, part);
-    const V s = sigmoid(g), silu = hn::Mul(g, s);
+    V rest;
+    const V s = sigmoid(g, rest), silu = hn::Mul(g, s);
     store(hn::Mul(d, silu), d_gate_up + n + i, part);
-    store(hn::Mul(hn::Mul(d, u), hn::MulAdd(silu, hn::Sub(set(1.0f), s), s)), d_gate_up + i, part);
+    store(hn::Mul(hn::Mul(d, u), hn::MulAdd(silu, rest, s)), d_gate_up + i, part);
   });
 }
 

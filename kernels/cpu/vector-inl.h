@@ -114,6 +114,12 @@ HWY_INLINE V reciprocal(V x) {  // the approximation and one Newton step: 2e-7
   return hn::Mul(r, hn::NegMulAdd(x, r, set(2.0f)));
 }
 HWY_INLINE V sigmoid(V x) { return reciprocal(hn::Add(set(1.0f), exp2(hn::Mul(x, set(-1.44269504f))))); }
+// And rest = 1 - sigmoid(x) to full precision, which a subtraction from 1 has not.
+HWY_INLINE V sigmoid(V x, V& rest) {
+  const V e = exp2(hn::Mul(x, set(-1.44269504f))), s = reciprocal(hn::Add(set(1.0f), e));
+  rest = hn::Mul(e, s);
+  return s;
+}
 
 }  // namespace trainer::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

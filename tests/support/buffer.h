@@ -2,7 +2,6 @@
 #pragma once
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <random>
 #include <vector>
 
@@ -35,6 +34,8 @@ struct Spacing {
 class Buffer {
  public:
   Buffer() = default;
+  Buffer(Buffer&&) = default;
+  Buffer& operator=(Buffer&&) = default;
   Buffer(DType dtype, Shape shape) : Buffer(dtype, shape, Spacing{}) {}
   Buffer(DType dtype, Shape shape, Spacing spacing) {
     tensor_.dtype = dtype;
@@ -43,9 +44,8 @@ class Buffer {
     const int64_t spanned = shape.elements() ? (tensor_.rows() - 1) * tensor_.stride() + tensor_.row_elements() : 0;
     begin_ = size_t(spacing.shift) * size_of(dtype);
     end_ = begin_ + size_t(spanned) * size_of(dtype);
-    memory_ = std::make_unique<std::byte[]>(end_ + kTail);
-    std::memset(memory_.get(), kCanary, end_ + kTail);
-    tensor_.data = memory_.get() + begin_;
+    memory_.assign(end_ + kTail, kCanary);
+    tensor_.data = memory_.data() + begin_;
   }
   Buffer(DType dtype, Shape shape, const Values& values, Spacing spacing = {}) : Buffer(dtype, shape, spacing) {
     set(values);
@@ -66,15 +66,15 @@ class Buffer {
     return v;
   }
   // Every byte, gaps and canaries included: equal means bit-identical and nothing written outside.
-  std::vector<std::byte> bytes() const { return {memory_.get(), memory_.get() + end_ + kTail}; }
-  void restore(const std::vector<std::byte>& bytes) { std::copy(bytes.begin(), bytes.end(), memory_.get()); }
+  std::vector<std::byte> bytes() const { return memory_; }
+  void restore(const std::vector<std::byte>& bytes) { std::copy(bytes.begin(), bytes.end(), memory_.begin()); }
   // Nothing was written before, between or behind the rows.
   bool intact() const {
     std::vector<bool> own(end_ + kTail);
     for (int64_t i = 0; i < elements(); ++i)
-      for (size_t b = 0; b < size_of(tensor_.dtype); ++b) own[size_t(at(i) - memory_.get()) + b] = true;
+      for (size_t b = 0; b < size_of(tensor_.dtype); ++b) own[size_t(at(i) - memory_.data()) + b] = true;
     for (size_t i = 0; i < own.size(); ++i)
-      if (!own[i] && memory_[i] != std::byte{kCanary}) return false;
+      if (!own[i] && memory_[i] != kCanary) return false;
     return true;
   }
 
@@ -84,7 +84,7 @@ class Buffer {
 #else
   static constexpr size_t kTail = 64;
 #endif
-  static constexpr uint8_t kCanary = 0xa5;
+  static constexpr std::byte kCanary{0xa5};
 
   std::byte* at(int64_t i) const {
     const int64_t columns = tensor_.row_elements();
@@ -121,7 +121,7 @@ class Buffer {
     }
   }
 
-  std::unique_ptr<std::byte[]> memory_;
+  std::vector<std::byte> memory_;
   size_t begin_ = 0, end_ = 0;
   Tensor tensor_;
 };
