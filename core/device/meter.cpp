@@ -22,7 +22,10 @@ void MeterStream::charge(std::string_view op, Cost cost, size_t scratch) {
   c.flops += cost.flops;
   c.bytes += cost.bytes;
   counts_.scratch[size_t(lane_)] = std::max(counts_.scratch[size_t(lane_)], scratch);
+}
+void MeterStream::submit(void (*)(Stream&, const void*), const void*, size_t bytes) {
   ++counts_.commands[size_t(lane_)];
+  counts_.argument_bytes[size_t(lane_)] += bytes;
 }
 
 namespace {

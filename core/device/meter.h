@@ -32,7 +32,7 @@ class MeterStream final : public Stream {
   MeterStream(Lane lane, MeterCounts& counts) : lane_(lane), counts_(counts) {}
   DeviceKind kind() const override { return DeviceKind::meter; }
   void* native() override { return nullptr; }
-  void submit(void (*)(Stream&, const void*), const void*, size_t) override {}
+  void submit(void (*)(Stream&, const void*), const void*, size_t bytes) override;
   Event record() override { return {lane_, 0}; }
   void wait(Event) override;
   void charge(std::string_view op, Cost, size_t scratch) override;

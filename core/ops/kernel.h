@@ -27,8 +27,8 @@ void launch(Stream& stream, const Args& args) {
   static_assert(std::is_trivially_copyable_v<Args>);
   const auto& kernel = Kernel<Args>::on(stream.kind());
   stream.charge(Args::kName, args.cost(), kernel.scratch ? kernel.scratch(args) : 0);
-  if (kernel.run) stream.submit(kernel.run, &args, sizeof args);
-  else if (stream.kind() != DeviceKind::meter) fail(Exit::device, "{}: no kernel on this device", Args::kName);
+  if (!kernel.run && stream.kind() != DeviceKind::meter) fail(Exit::device, "{}: no kernel on this device", Args::kName);
+  stream.submit(kernel.run, &args, sizeof args);
 }
 
 }  // namespace trainer

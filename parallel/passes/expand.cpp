@@ -1,0 +1,65 @@
+#include <set>
+
+#include "core/model/model.h"
+#include "parallel/passes/passes.h"
+
+namespace trainer {
+namespace {
+
+class Expander {
+ public:
+  explicit Expander(const PlanContext& c) : c_(c), stages_(stages_of(c)), layouts_(layouts_of(c.model)) {}
+  Code run(Code code) {
+    const auto order = stages_.schedule().order(stages_.shape(), {}, c_.mesh.stage);
+    code_ = std::move(code);
+    code_.push_back({.verb = Verb::begin});
+    for (size_t k = 0; k < order.size(); ++k) {
+      const Action& a = order[k];
+      if (a.verb == Verb::forward) forward(a);
+      if (a.verb == Verb::forward || !trains(c_.key.kind)) continue;
+      const bool both = a.verb == Verb::backward_input && k + 1 < order.size() &&
+                        order[k + 1].verb == Verb::backward_weight && order[k + 1].microbatch == a.microbatch &&
+                        order[k + 1].chunk == a.chunk;
+      backward(a, both);
+      k += both;
+    }
+    return std::move(code_);
+  }
+
+ private:
+  Stages::Blocks blocks(const Action& a) const { return stages_.blocks(stages_.position(c_.mesh.stage, a.chunk)); }
+  void push(Verb v, const Action& a, int b) {
+    code_.push_back({.verb = v, .microbatch = a.microbatch, .chunk = a.chunk, .block = int16_t(b)});
+  }
+  // A micro-batch is loaded before the first block that reads it, now or in its backward.
+  void forward(const Action& a) {
+    for (int b = blocks(a).first; b < blocks(a).end; ++b) {
+      const BlockLayout& l = layouts_[size_t(b)];
+      if ((l.reads | l.backward_input_reads | l.backward_weight_reads) && loaded_.insert(a.microbatch).second)
+        code_.push_back({.verb = Verb::load, .lane = Lane::load, .microbatch = a.microbatch});
+      push(Verb::forward, a, b);
+    }
+  }
+  void backward(const Action& a, bool both) {
+    for (int b = blocks(a).end - 1; b >= blocks(a).first; --b) {
+      const BlockLayout& l = layouts_[size_t(b)];
+      if (a.verb == Verb::backward_input && l.has_input_half) push(Verb::backward_input, a, b);
+      if ((a.verb == Verb::backward_weight || both) && l.has_weight_half) push(Verb::backward_weight, a, b);
+    }
+  }
+
+  const PlanContext& c_;
+  const Stages stages_;
+  const std::vector<BlockLayout> layouts_;
+  Code code_;
+  std::set<int> loaded_;
+};
+
+}  // namespace
+
+Code expand(Code code, const PlanContext& c, const Program&) {
+  if (c.key.kind == StepKind::snapshot) return code;
+  return Expander(c).run(std::move(code));
+}
+
+}  // namespace trainer

@@ -1,0 +1,41 @@
+#include "core/model/model.h"
+#include "core/plan/buckets.h"
+#include "parallel/passes/passes.h"
+
+namespace trainer {
+namespace {
+
+// ZeRO-1 and -2: each rank has updated its slice of a weight that all hold whole.
+bool updates_a_slice(const Program& p, int bucket) {
+  const StateSlot &weight = *find_state(p, bucket, int(Role::weight)),
+                  &moment = *find_state(p, bucket, int(Role::moment1));
+  return moment.end - moment.begin < weight.end - weight.begin;
+}
+
+}  // namespace
+
+Code update(Code code, const PlanContext& c, const Program& p) {
+  if (c.key.kind == StepKind::snapshot) return code;
+  const Stages stages = stages_of(c);
+  std::vector<int> here;
+  for (int b = 0; b < int(p.buckets.size()); ++b)
+    if (find_state(p, b, int(Role::weight))) here.push_back(b);
+  const bool train = trains(c.key.kind);
+  // A tie stands behind every reduce of its stage: the head's stage could be done with it early, the embedding's only
+  // at the end, and a lane that waits for the other stage in mid-step holds back the reduces, their memory, the
+  // backward and so the other stage.
+  for (int b : here)
+    if (train && p.buckets[size_t(b)].tied) code.push_back(on_bucket(Verb::tie, Lane::reduce, b));
+  for (int b : here)
+    if (train && counts_bucket(stages, c.mesh, p.buckets[size_t(b)]))
+      code.push_back(on_bucket(Verb::norm, Lane::compute, b));
+  code.push_back({.verb = Verb::agree});
+  if (!train) return code;
+  for (int b : here) {
+    code.push_back(on_bucket(Verb::update, Lane::compute, b));
+    if (updates_a_slice(p, b)) code.push_back(on_bucket(Verb::gather, Lane::gather, b));
+  }
+  return code;
+}
+
+}  // namespace trainer

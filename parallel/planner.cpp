@@ -1,0 +1,152 @@
+#include "parallel/planner.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "core/engine/engine.h"
+#include "core/plan/bind.h"
+#include "core/plan/buckets.h"
+#include "core/plan/layout.h"
+#include "core/plan/link.h"
+#include "core/plan/text.h"
+#include "core/plan/verify.h"
+#include "parallel/meter_groups.h"
+#include "parallel/passes/passes.h"
+#include "parallel/schedules/schedules.h"
+#include "parallel/simulate.h"
+
+namespace trainer {
+namespace {
+
+// A ring's record: its header and alignment, beside the arguments the meter counts.
+constexpr size_t kCommandOverhead = 64;
+
+class NoFeed final : public Feed {
+ public:
+  void fill(Stream&, Split, int64_t, int, const Batch&) override {}
+};
+
+class Planner {
+ public:
+  explicit Planner(const PlanRequest& r) : request_(r), schedule_(find_schedule(r.spec.parallel.pipeline.schedule)) {
+    for (const PlanKey& k : r.keys)
+      check(k.seq_len == r.spec.data.seq_len, Exit::spec,
+            "[planner] a plan for {} tokens, but the model is built for {}", k.seq_len, r.spec.data.seq_len);
+  }
+
+  // Of replica 0 of every stage.
+  std::vector<Program> stages() {
+    std::vector<Program> all;
+    for (int s = 0; s < mesh(0).pp; ++s) all.push_back(draft(mesh(s)));
+    put_in_one_order(all);
+    for (Program& p : all) {
+      layout(p, Reuse::yes);
+      link(p);
+    }
+    meter(all);
+    return all;
+  }
+  Mesh mesh(int stage) const { return Mesh::of(request_.spec.parallel, request_.world, 0).at(stage, 0); }
+  World world(const std::vector<Program>& stages) const {
+    World w{request_.spec, request_.model, schedule_, {}, {}};
+    for (size_t s = 0; s < stages.size(); ++s) {
+      w.meshes.push_back(mesh(int(s)));
+      w.meshes.back().dp = 1;
+      w.programs.push_back(&stages[s]);
+    }
+    return w;
+  }
+
+ private:
+  Program draft(const Mesh& mesh) const {
+    const auto snapshots = [](const PlanKey& k) {
+      return k.kind == StepKind::train_and_snapshot || k.kind == StepKind::snapshot;
+    };
+    Program p;
+    const PlanContext any{request_.spec, mesh, request_.model, request_.keys.at(0)};
+    make_buckets(p, any, stages_of(any), std::any_of(request_.keys.begin(), request_.keys.end(), snapshots));
+    for (const PlanKey& key : request_.keys) {
+      const PlanContext c{request_.spec, mesh, request_.model, key};
+      Code code;
+      for (CodePass pass : code_passes()) code = pass(std::move(code), c, p);
+      p.plans.push_back({key, trainer::bind(std::move(code), c, p)});
+    }
+    return p;
+  }
+  void put_in_one_order(std::vector<Program>& all) const {
+    for (Program& p : all) {
+      layout(p, Reuse::no);
+      link(p);
+    }
+    for (size_t k = 0; k < request_.keys.size(); ++k) {
+      const Timeline t = clock_world(world(all), request_.keys[k], {.anchored = true});
+      check(t.stuck.empty(), Exit::spec, "[planner] the schedule itself deadlocks:{}", t.stuck);
+      for (size_t s = 0; s < all.size(); ++s) {
+        Code& code = all[s].plans[k].second.code;
+        Code sorted;
+        for (InstrId id : t.order[s]) sorted.push_back(code[id]);
+        code = std::move(sorted);
+      }
+    }
+  }
+  // Scratch, rings, and one hash of what every stage does.
+  void meter(std::vector<Program>& all) const {
+    uint64_t hash = kHashSeed;
+    for (size_t s = 0; s < all.size(); ++s) {
+      std::array<size_t, kLanes> scratch{};
+      std::string trace;
+      for (const PlanKey& key : request_.keys) {
+        const MeterCounts counts = measure(all[s], request_, mesh(int(s)), key);
+        for (size_t l = 0; l < kLanes; ++l) {
+          scratch[l] = std::max(scratch[l], counts.scratch[l]);
+          all[s].ring_bytes[l] =
+              std::max(all[s].ring_bytes[l], counts.argument_bytes[l] + counts.commands[l] * kCommandOverhead);
+        }
+        trace += counts.trace;
+      }
+      place_scratch(all[s], scratch);
+      hash = hash_text(trace, hash_text(to_text(all[s]), hash));
+    }
+    for (Program& p : all) p.hash = hash;
+  }
+
+  const PlanRequest& request_;
+  const Schedule& schedule_;
+};
+
+}  // namespace
+
+MeterCounts measure(const Program& p, const PlanRequest& r, const Mesh& mesh, const PlanKey& key) {
+  const Stages stages(r.spec, r.model, find_schedule(r.spec.parallel.pipeline.schedule), key.microbatches);
+  MeterDevice device;
+  MeterGroups groups(device.counts(), mesh, stages);
+  NoFeed feed;
+  Engine engine(p, r.spec, mesh, r.model, {device, groups, feed});
+  engine.issue_plan(key, Control{});
+  return device.counts();
+}
+
+Program make_program(const PlanRequest& r, int rank) {
+  Planner planner(r);
+  const Mesh mesh = Mesh::of(r.spec.parallel, r.world, rank);
+  std::vector<Program> stages = planner.stages();
+  verify_world(planner.world(stages));
+  Program p = std::move(stages[size_t(mesh.stage)]);
+  move_to_replica(p, mesh);
+  verify(p);
+  return p;
+}
+
+std::vector<Program> make_programs(const PlanRequest& r) {
+  const std::vector<Program> stages = Planner(r).stages();
+  std::vector<Program> all;
+  for (int rank = 0; rank < r.world; ++rank) {
+    const Mesh mesh = Mesh::of(r.spec.parallel, r.world, rank);
+    all.push_back(stages[size_t(mesh.stage)]);
+    move_to_replica(all.back(), mesh);
+  }
+  return all;
+}
+
+}  // namespace trainer

@@ -1,0 +1,256 @@
+#include "parallel/simulate.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/model/model.h"
+#include "core/plan/text.h"
+#include "parallel/groups.h"
+#include "parallel/schedules/schedules.h"
+
+namespace trainer {
+namespace {
+
+bool sends(Verb v) { return v == Verb::send_act || v == Verb::send_grad; }
+bool in_pipe(Verb v) { return v >= Verb::send_act && v <= Verb::recv_grad; }
+
+// Groups of a rank, numbered over the world.
+class Directory {
+ public:
+  struct Group {
+    int id = 0, size = 1;
+  };
+  Group of(const Mesh& m, const Stages& stages, const Instr& i) {
+    switch (i.verb) {
+      case Verb::send_act:
+      case Verb::send_grad:
+      case Verb::recv_act:
+      case Verb::recv_grad: {
+        const bool gradient = i.verb == Verb::send_grad || i.verb == Verb::recv_grad;
+        const int from = sends(i.verb) ? m.stage : i.peer, to = sends(i.verb) ? i.peer : m.stage;
+        return number(pipe_group(m, from, to, gradient), Lane::compute);
+      }
+      case Verb::gather:
+      case Verb::reduce: return number(group_of(m, stages, Axis::dp), i.lane);
+      case Verb::tie: return number(group_of(m, stages, Axis::tied), i.lane);
+      case Verb::agree: return number(group_of(m, stages, Axis::world), i.lane);
+      default: return {};
+    }
+  }
+  size_t count() const { return ids_.size(); }
+
+ private:
+  Group number(const GroupName& g, Lane lane) {
+    if (g.size == 1) return {};
+    return {ids_.insert({{g.key, lane}, int(ids_.size())}).first->second, g.size};
+  }
+  std::map<std::pair<std::string, Lane>, int> ids_;
+};
+
+// What must be alike where ranks meet. Both ends of a message name the same border.
+std::tuple<int, int, int, int> subject(const Instr& i) {
+  const int verb = in_pipe(i.verb) ? -1 : int(i.verb);
+  return {verb, i.microbatch, i.block, i.bucket};
+}
+
+class Clock {
+ public:
+  Clock(const World& w, const PlanKey& key, const Costs& c)
+      : world_(w), costs_(c), stages_(w.spec, w.model, w.schedule, key.microbatches) {
+    ranks_.resize(w.programs.size());
+    for (size_t r = 0; r < ranks_.size(); ++r) open(ranks_[r], w.meshes[r], *w.programs[r], key);
+    meetings_.resize(directory_.count());
+    count_halves();
+  }
+
+  Timeline run() {
+    for (bool progress = true; progress;) {
+      progress = false;
+      for (Rank& r : ranks_)
+        for (size_t l = 0; l < kLanes; ++l)
+          while (advance(r, l)) progress = true;
+    }
+    Timeline t;
+    for (Rank& r : ranks_) report(r, t);
+    const double busy = std::accumulate(t.busy.begin(), t.busy.end(), 0.0) / double(t.busy.size());
+    t.bubble = t.makespan > 0 ? 1 - busy / t.makespan : 0;
+    return t;
+  }
+
+ private:
+  struct Rank {
+    const Plan* plan = nullptr;
+    Mesh mesh;
+    std::vector<double> done;                      // when each instruction was over; -1: not yet
+    std::vector<std::pair<double, size_t>> begun;  // time, and a count that grows along every dependency
+    std::vector<int> anchor;                       // the compute instruction before it in the list
+    std::vector<Directory::Group> group;
+    std::array<std::vector<InstrId>, kLanes> queue;
+    std::array<size_t, kLanes> head{};
+    std::array<double, kLanes> clock{};
+    std::array<bool, kLanes> waiting{};
+    double busy = 0;
+  };
+  struct Meeting {
+    std::vector<std::pair<Rank*, size_t>> here;  // rank, lane
+    InstrId first = 0;
+    double start = 0;
+  };
+
+  void open(Rank& r, const Mesh& mesh, const Program& program, const PlanKey& key) {
+    r.mesh = mesh;
+    r.plan = find_plan(program, key);
+    check(r.plan, Exit::spec, "[simulate] rank {} has no {} plan", mesh.rank(), name_of(key.kind));
+    const Code& code = r.plan->code;
+    r.done.assign(code.size(), -1);
+    r.begun.resize(code.size());
+    int anchor = -1;
+    for (InstrId id = 0; id < code.size(); ++id) {
+      r.queue[size_t(code[id].lane)].push_back(id);
+      r.anchor.push_back(anchor);
+      if (code[id].lane == Lane::compute) anchor = int(id);
+      r.group.push_back(directory_.of(mesh, stages_, code[id]));
+    }
+  }
+  // How many blocks of each position have each half: a stage's b and w are shared among them.
+  void count_halves() {
+    for (int q = 0; q < stages_.positions(); ++q) {
+      auto& [inputs, weights] = halves_.emplace_back();
+      for (int b = stages_.blocks(q).first; b < stages_.blocks(q).end; ++b) {
+        const BlockLayout l = world_.model.blocks[size_t(b)]->layout();
+        inputs += l.has_input_half;
+        weights += l.has_weight_half;
+      }
+    }
+  }
+  double cost(const Rank& r, const Instr& i) const {
+    if (in_pipe(i.verb)) return costs_.comm;
+    if (i.verb == Verb::gather || i.verb == Verb::reduce || i.verb == Verb::tie) return costs_.collective;
+    if (i.verb == Verb::snapshot) return costs_.snapshot;
+    if (i.block < 0) return 0;
+    const int q = stages_.position(r.mesh.stage, i.chunk);
+    const auto [first, end] = stages_.blocks(q);
+    const auto [inputs, weights] = halves_[size_t(q)];
+    const double chunks = stages_.shape().chunks;
+    switch (i.verb) {
+      case Verb::forward: return costs_.f / chunks / (end - first);
+      case Verb::recompute: return costs_.recompute / chunks / inputs;
+      case Verb::backward_input: return costs_.b / chunks / inputs;
+      default: return costs_.w / chunks / weights;
+    }
+  }
+  void finish(Rank& r, size_t l, double start, double end) {
+    const InstrId id = r.queue[l][r.head[l]++];
+    r.done[id] = r.clock[l] = end;
+    r.begun[id] = {start, count_};
+    r.waiting[l] = false;
+    if (l == size_t(Lane::compute) && r.plan->code[id].block >= 0) r.busy += end - start;
+  }
+  // Earliest start of an instruction, or -1 while it must wait.
+  double ready(const Rank& r, InstrId id) const {
+    const Instr& i = r.plan->code[id];
+    double start = r.clock[size_t(i.lane)];
+    for (uint32_t w = i.waits[0]; w < i.waits[1]; ++w) {
+      const double d = r.done[r.plan->edges[w]];
+      if (d < 0) return -1;
+      start = std::max(start, d);
+    }
+    if (costs_.anchored && i.lane != Lane::compute && r.anchor[id] >= 0) {
+      const auto anchor = size_t(r.anchor[id]);
+      if (r.done[anchor] < 0) return -1;
+      start = std::max(start, r.begun[anchor].first);
+    }
+    return start;
+  }
+  bool advance(Rank& r, size_t l) {
+    if (r.waiting[l] || r.head[l] == r.queue[l].size()) return false;
+    const InstrId id = r.queue[l][r.head[l]];
+    const Instr& i = r.plan->code[id];
+    const double start = ready(r, id);
+    if (start < 0) return false;
+    const Directory::Group group = r.group[id];
+    if (group.size == 1) {
+      ++count_;
+      finish(r, l, start, start + cost(r, i));
+      return true;
+    }
+    meet(r, l, id, start, group);
+    return true;
+  }
+  void meet(Rank& r, size_t l, InstrId id, double start, Directory::Group group) {
+    const Instr& i = r.plan->code[id];
+    Meeting& m = meetings_[size_t(group.id)];
+    if (!m.here.empty()) {
+      const Rank& other = *m.here[0].first;
+      const Instr& theirs = other.plan->code[m.first];
+      check(subject(i) == subject(theirs), Exit::spec, "[simulate] `{}` of rank {} meets `{}` of rank {}", to_text(i),
+            r.mesh.rank(), to_text(theirs), other.mesh.rank());
+    } else m.first = id;
+    m.here.push_back({&r, l});
+    m.start = std::max(m.start, start);
+    r.waiting[l] = true;
+    if (int(m.here.size()) < group.size) return;
+    ++count_;  // those who meet share it
+    const double end = m.start + cost(r, i);
+    for (const auto& [rank, lane] : m.here) finish(*rank, lane, m.start, end);
+    m = {};
+  }
+  void report(const Rank& r, Timeline& t) const {
+    auto& order = t.order.emplace_back(r.plan->code.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](InstrId a, InstrId b) { return r.begun[a] < r.begun[b]; });
+    for (double d : r.done) t.makespan = std::max(t.makespan, d);
+    t.busy.push_back(r.busy);
+    for (size_t l = 0; l < kLanes; ++l)
+      if (r.head[l] < r.queue[l].size())
+        t.stuck += fmt::format(" rank {} at `{}`;", r.mesh.rank(), to_text(r.plan->code[r.queue[l][r.head[l]]]));
+  }
+
+  using Code = std::vector<Instr>;
+  const World& world_;
+  const Costs costs_;
+  const Stages stages_;
+  Directory directory_;
+  std::vector<Rank> ranks_;
+  std::vector<Meeting> meetings_;
+  std::vector<std::pair<int, int>> halves_;  // per position: blocks with an input half, with a weight half
+  size_t count_ = 0;
+};
+
+// Each replica counts its own slice of a bucket, and one of the stages that hold it.
+void check_norms(const World& w, const PlanKey& key) {
+  std::map<std::pair<int, int>, int> times;  // bucket, replica
+  for (size_t r = 0; r < w.programs.size(); ++r)
+    for (const Instr& i : find_plan(*w.programs[r], key)->code)
+      if (i.verb == Verb::norm) ++times[{i.bucket, w.meshes[r].replica}];
+  for (size_t b = 0; b < w.programs[0]->buckets.size(); ++b)
+    for (int replica = 0; replica < w.meshes[0].dp; ++replica)
+      if (const int n = times[{int(b), replica}]; n != int(trains(key.kind)))
+        fail(Exit::spec, "[verify] the norm of bucket {} is counted {} times in replica {} of a {} step", b, n, replica,
+             name_of(key.kind));
+}
+
+}  // namespace
+
+World world_of(const RunSpec& spec, const Model& model, const std::vector<Program>& all_ranks) {
+  World w{spec, model, find_schedule(spec.parallel.pipeline.schedule), {}, {}};
+  for (const Program& p : all_ranks) {
+    w.meshes.push_back(Mesh::of(spec.parallel, int(all_ranks.size()), int(w.meshes.size())));
+    w.programs.push_back(&p);
+  }
+  return w;
+}
+
+Timeline clock_world(const World& w, const PlanKey& key, const Costs& c) { return Clock(w, key, c).run(); }
+
+void verify_world(const World& w) {
+  for (const auto& [key, plan] : w.programs.at(0)->plans) {
+    const Timeline t = clock_world(w, key, {});
+    check(t.stuck.empty(), Exit::spec, "[verify] a {} step deadlocks:{}", name_of(key.kind), t.stuck);
+    check_norms(w, key);
+  }
+}
+
+}  // namespace trainer
