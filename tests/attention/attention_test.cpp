@@ -1,0 +1,135 @@
+// Attention against float64 and against itself, at whatever level the CPU has.
+#include <catch2/catch.hpp>
+
+#include "tests/attention/check.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/run_op.h"
+
+using namespace trainer;
+using namespace trainer::test;
+
+namespace {
+
+// What a result in this dtype may miss by.
+Tolerance allowed(const AttentionCase& c) {
+  if (c.dtype == DType::f32) return {2e-5, 1e-5};
+  const bool pairs = cpu::cpu_level() == cpu::Level::avx512_bf16 && (c.width == 64 || c.width == 128);
+  return pairs ? kPairTolerance : Tolerance{1.0 / 250, 2e-5};
+}
+void check_case(const AttentionCase& c) {
+  check_attention(c, allowed(c), [](const auto& op) { run_op(op); });
+}
+
+}  // namespace
+
+TEST_CASE("attention equals float64 at every odd length, for head widths with and without a fast path") {
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int64_t length : {1, 2, 3, 17, 63, 65, 389})
+      for (int64_t width : {32, 64, 128}) check_case({.length = length, .width = width, .dtype = dtype});
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int64_t width : {2, 6, 18, 40, 80, 96, 100, 256})
+      check_case({.length = 101, .width = width, .dtype = dtype, .gap = 2});
+}
+
+TEST_CASE("attention with grouped heads, several sequences and strided rows") {
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int64_t kv_heads : {1, 2, 6})
+      check_case({.batch = 3, .length = 107, .heads = 6, .kv_heads = kv_heads, .width = 64, .dtype = dtype, .gap = 6});
+}
+
+TEST_CASE("attention with a sliding window, narrower and wider than a tile") {
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int64_t window : {1, 2, 7, 31, 96, 97, 128, 250, 1000})
+      check_case({.batch = 2, .length = 301, .heads = 2, .kv_heads = 1, .width = 64, .window = window, .dtype = dtype});
+}
+
+TEST_CASE("attention within documents, sorted or not, alone and with a window") {
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int64_t window : {0, 19, 150})
+      for (int documents : {1, 2, 5, 1000})
+        check_case({.batch = 2,
+                    .length = 277,
+                    .heads = 2,
+                    .kv_heads = 2,
+                    .width = 64,
+                    .window = window,
+                    .dtype = dtype,
+                    .documents = documents});
+}
+
+TEST_CASE("the gradients of attention are those of its forward") {
+  const AttentionCase c{.length = 11, .heads = 2, .kv_heads = 1, .width = 6, .window = 5, .documents = 2};
+  const AttentionValues x = reference_values(c);
+  AttentionBuffers b(c, x);
+  run_op(b.forward());
+  run_op(b.backward());
+  const Values found = b.d_qkv.values(), at = b.qkv.values();
+  const auto loss = [&](const Values& qkv) {
+    b.qkv.set(qkv);
+    run_op(b.forward());
+    return dot(b.out.values(), x.d_out);
+  };
+  require_close(found, central_difference(loss, at), {1e-3, 2e-3});
+}
+
+TEST_CASE("attention gives the same bits with one, two and three threads") {
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    const AttentionCase c{.batch = 2,
+                          .length = 389,
+                          .heads = 4,
+                          .kv_heads = 2,
+                          .width = 64,
+                          .window = 200,
+                          .dtype = dtype,
+                          .documents = 4};
+    const AttentionValues x = reference_values(c);
+    std::vector<std::vector<std::byte>> seen;
+    for (int threads : {1, 2, 3}) {
+      AttentionBuffers b(c, x);
+      run_op(b.forward(), threads);
+      run_op(b.backward(), threads);
+      seen.push_back(b.out.bytes());
+      seen.push_back(b.lse.bytes());
+      seen.push_back(b.d_qkv.bytes());
+    }
+    for (size_t i = 3; i < seen.size(); ++i) REQUIRE(seen[i] == seen[i - 3]);
+  }
+}
+
+TEST_CASE("large scores neither overflow nor lose the sum") {
+  const AttentionCase c{.length = 130, .width = 32};
+  const AttentionValues x = reference_values(c, 3, 12);
+  AttentionBuffers b(c, x);
+  run_op(b.forward());
+  require_close(b.out, x.out, {1e-3, 1e-3});
+  require_close(b.lse, x.lse, {1e-6, 1e-3});
+}
+
+TEST_CASE("a key that is not a number reaches every query that sees it, and no query before its tile") {
+  const AttentionCase c{.length = 200, .width = 32};
+  AttentionValues x = reference_values(c);
+  x.k[size_t(150 * 32 + 5)] = NAN;
+  AttentionBuffers b(c, x);
+  run_op(b.forward());
+  const Values out = b.out.values();
+  for (int64_t t = 0; t < c.length; ++t)
+    for (int64_t d = 0; d < c.width; ++d) {
+      const bool nan = std::isnan(out[size_t(t * c.width + d)]);
+      if (t >= 150) REQUIRE(nan);
+      if (t < 96) REQUIRE_FALSE(nan);
+    }
+}
+
+TEST_CASE("attention refuses operands that do not belong together") {
+  const AttentionCase c{.length = 8, .heads = 2, .kv_heads = 2, .width = 8};
+  AttentionBuffers b(c, reference_values(c));
+  Attention op = b.forward();
+  op.q.dtype = DType::bf16;
+  REQUIRE_THROWS_AS(run_op(op), Error);
+  op = b.forward();
+  op.k.shape.dims[1] = 3;
+  REQUIRE_THROWS_AS(run_op(op), Error);
+  op = b.forward();
+  op.mask.segments = b.lse;
+  REQUIRE_THROWS_AS(run_op(op), Error);
+}
