@@ -24,6 +24,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     const auto status = processor_.LoadFromSerializedProto(model);
     check(status.ok(), Exit::data, "{}: not a SentencePiece model ({})", path, status.ToString());
     hash_ = fmt::format("fnv1a64:{:016x}", hash_text(model));
+    encode_part("\n", line_end_);
+    cuts_at_lines_ = lines_are_apart();
   }
   std::string_view kind() const override { return "sentencepiece"; }
   int64_t vocab_size() const override { return processor_.GetPieceSize(); }
@@ -31,10 +33,17 @@ class SentencePieceTokenizer final : public Tokenizer {
     return processor_.eos_id() >= 0 ? std::optional(processor_.eos_id()) : std::nullopt;
   }
   std::vector<int32_t> encode(std::string_view text) const override {
-    std::vector<int> tokens;
-    const auto status = processor_.Encode(text, &tokens);
-    check(status.ok(), Exit::data, "SentencePiece cannot encode a text of {} bytes: {}", text.size(),
-          status.ToString());
+    std::vector<int32_t> tokens;
+    if (!cuts_at_lines_) {
+      encode_part(text, tokens);
+      return tokens;
+    }
+    while (!text.empty()) {  // line by line is 30 times faster for a document of megabytes
+      const size_t end = std::min(text.find('\n'), text.size());
+      encode_part(text.substr(0, end), tokens);
+      if (end < text.size()) tokens.insert(tokens.end(), line_end_.begin(), line_end_.end());
+      text.remove_prefix(std::min(end + 1, text.size()));
+    }
     return tokens;
   }
   std::string decode(std::span<const int32_t> tokens) const override {
@@ -49,8 +58,30 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string hash() const override { return hash_; }
 
  private:
+  void encode_part(std::string_view text, std::vector<int32_t>& tokens) const {
+    std::vector<int> part;
+    const auto status = processor_.Encode(text, &part);
+    check(status.ok(), Exit::data, "SentencePiece cannot encode a text of {} bytes: {}", text.size(),
+          status.ToString());
+    tokens.insert(tokens.end(), part.begin(), part.end());
+  }
+  // Whether the tokens of a text are those of its lines and line ends: no piece goes over a line end, and nothing is
+  // added to, taken from or merged at a text's ends.
+  bool lines_are_apart() const {
+    for (int id = 0; id < processor_.GetPieceSize(); ++id) {
+      const std::string& piece = processor_.IdToPiece(id);
+      if (piece.size() > 1 && piece.find('\n') != std::string::npos) return false;
+    }
+    std::vector<int32_t> whole, parts;
+    encode_part("a\n b  \n\n", whole);
+    for (const std::string_view part : {"a", "\n", " b  ", "\n", "\n"}) encode_part(part, parts);
+    return whole == parts;
+  }
+
   spm::SentencePieceProcessor processor_;
   std::string hash_;
+  std::vector<int32_t> line_end_;
+  bool cuts_at_lines_ = false;
 };
 
 // Hands out the lines of all files. Longer ones are cut: SentencePiece would leave them out.

@@ -199,13 +199,15 @@ TokenWriter::TokenWriter(std::string prefix, int64_t vocab_size)
 void TokenWriter::add_document(std::span<const int32_t> tokens) {
   check(tokens.size() <= size_t(std::numeric_limits<int32_t>::max()), Exit::data,
         "{}: a document of {} tokens; the format ends at 2^31 - 1, split it", prefix_, tokens.size());
-  encoded_.resize(tokens.size() * size_of(type_));
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    check(tokens[i] >= 0 && tokens[i] < vocab_size_, Exit::data, "{}: token id {} is outside the vocabulary of {}",
-          prefix_, tokens[i], vocab_size_);
-    std::memcpy(encoded_.data() + i * size_of(type_), &tokens[i], size_of(type_));  // the low bytes come first
+  for (const int32_t id : tokens)
+    check(id >= 0 && id < vocab_size_, Exit::data, "{}: token id {} is outside the vocabulary of {}", prefix_, id,
+          vocab_size_);
+  if (type_ == TokenType::uint16) {
+    narrow_.assign(tokens.begin(), tokens.end());
+    bin_.append(std::as_bytes(std::span(narrow_)));
+  } else {
+    bin_.append(std::as_bytes(tokens));
   }
-  bin_.append(encoded_);
   lengths_.push_back(int32_t(tokens.size()));
 }
 

@@ -70,7 +70,7 @@ class TokenWriter {
   TokenType type_;
   OutputFile bin_, idx_;
   std::vector<int32_t> lengths_;
-  std::vector<std::byte> encoded_;
+  std::vector<uint16_t> narrow_;
 };
 
 }  // namespace trainer
