@@ -22,9 +22,7 @@ int parse_world(const Source& source, const std::string& text) {
   int n = 0;
   try {
     n = std::stoi(text, &end);
-  } catch (const std::exception&) {
-    end = 0;
-  }
+  } catch (const std::exception&) { end = 0; }
   check(end == text.size() && n > 0, Exit::usage, "{} sets {}: wanted a positive number, found '{}'", source.launcher,
         source.variable, text);
   return n;

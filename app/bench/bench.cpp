@@ -1,0 +1,80 @@
+#include "app/bench/bench.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "app/wire.h"
+#include "core/base/error.h"
+
+namespace trainer {
+
+void print_rows(const std::vector<BenchRow>& rows, bool json) {
+  if (json) {
+    nlohmann::ordered_json out{{"rows", nlohmann::ordered_json::array()}};
+    for (const BenchRow& r : rows) {
+      nlohmann::ordered_json row{
+          {"name", r.name}, {"value", r.value}, {"unit", r.unit}, {"roof", nullptr}, {"fraction", nullptr}};
+      if (r.roof) {
+        row["roof"] = *r.roof;
+        row["fraction"] = r.value / *r.roof;
+      }
+      out["rows"].push_back(row);
+    }
+    fmt::print("{}\n", out.dump(1));
+    return;
+  }
+  size_t width = 4;
+  for (const BenchRow& r : rows) width = std::max(width, r.name.size());
+  fmt::print("{:<{}}  {:>12} {:<9} {:>12} {:>9}\n", "what", width, "value", "unit", "roof", "of roof");
+  for (const BenchRow& r : rows)
+    fmt::print("{:<{}}  {:>12.2f} {:<9} {:>12} {:>9}\n", r.name, width, r.value, r.unit,
+               r.roof ? fmt::format("{:.2f}", *r.roof) : "",
+               r.roof ? fmt::format("{:.1f} %", 100 * r.value / *r.roof) : "");
+}
+
+void add_bench_commands(CLI::App& app, int& exit_code) {
+  auto* bench = app.add_subcommand("bench", "measure, each figure beside the roof of the same run");
+  bench->require_subcommand(1);
+  const auto add = [&](const char* name, const char* what, auto options, auto configure, auto measure) {
+    auto* command = bench->add_subcommand(name, what);
+    auto values = std::make_shared<decltype(options)>(options);
+    auto json = std::make_shared<bool>(false);
+    command->add_flag("--json", *json, "print one JSON object");
+    configure(*command, *values);
+    command->callback([values, json, measure, &exit_code] {
+      fmt::print(stderr, "device: {}\n", install_device({}));
+      print_rows(measure(*values), *json);
+      exit_code = int(Exit::done);
+    });
+  };
+  const auto dtype = [](CLI::App& c, std::string& value) {
+    c.add_option("--dtype", value, "bf16 or fp32")->capture_default_str();
+  };
+  add("matmul", "dense products at training shapes", std::string("bf16"), dtype, bench_matmul);
+  add("attention", "attention with online softmax", std::string("bf16"), dtype, bench_attention);
+  add(
+      "block", "the parts of one transformer block: time, FLOPs, bytes", BlockBenchOptions{},
+      [](CLI::App& c, BlockBenchOptions& o) {
+        c.add_option("--family", o.family, "gpt2 or llama")->capture_default_str();
+        c.add_option("--attention", o.attention, "flash or naive")->capture_default_str();
+        c.add_option("--dtype", o.dtype, "bf16 or fp32")->capture_default_str();
+        c.add_option("--trace", o.trace, "write a trace for Perfetto to this file");
+        c.add_option("--batch", o.batch)->capture_default_str();
+        c.add_option("--seq-len", o.seq_len)->capture_default_str();
+        c.add_option("--hidden", o.hidden)->capture_default_str();
+        c.add_option("--heads", o.heads)->capture_default_str();
+        c.add_option("--ffn", o.ffn)->capture_default_str();
+      },
+      bench_block);
+  add(
+      "step", "whole training steps of a config, on random tokens", StepBenchOptions{},
+      [](CLI::App& c, StepBenchOptions& o) {
+        c.add_option("--config", o.config, "run spec")->required();
+        c.add_option("--steps", o.steps, "steps to time, after one that warms up")->capture_default_str();
+        c.add_option("overrides", o.overrides, "section.key=value");
+      },
+      bench_step);
+}
+
+}  // namespace trainer

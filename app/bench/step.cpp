@@ -1,0 +1,99 @@
+// Whole training steps through plan, arena and engine, on random tokens, so that no data set is needed.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "app/bench/bench.h"
+#include "app/bench/roof.h"
+#include "app/rig.h"
+#include "app/wire.h"
+#include "core/base/hash.h"
+#include "core/engine/engine.h"
+#include "core/engine/initialise.h"
+#include "core/spec/read.h"
+
+namespace trainer {
+namespace {
+
+// Tokens that differ from step to step, one document per sequence.
+class RandomFeed final : public Feed {
+ public:
+  explicit RandomFeed(const RunSpec& spec) : vocab_(spec.model.vocab_size), seq_len_(spec.data.seq_len) {}
+  void fill(Stream& stream, Split, int64_t step, int microbatch, const Batch& batch) override {
+    const Job job{batch, step * 4096 + microbatch, vocab_, seq_len_};
+    stream.submit([](Stream&, const void* args) { static_cast<const Job*>(args)->run(); }, &job, sizeof job);
+  }
+
+ private:
+  struct Job {
+    Batch batch;
+    int64_t key, vocab, seq_len;
+    void run() const {
+      const auto each = [&](BatchField f, auto value) {
+        for (int64_t i = 0, n = batch[f] ? batch[f].elements() : 0; i < n; ++i) value(batch[f], i);
+      };
+      const auto token = [&](const Tensor& t, int64_t i) {
+        data_as<int32_t>(t)[i] = int32_t(scramble(uint64_t(key << 32) + uint64_t(i)) % uint64_t(vocab));
+      };
+      each(BatchField::tokens, token);
+      each(BatchField::targets, token);
+      each(BatchField::weights, [](const Tensor& t, int64_t i) { data_as<float>(t)[i] = 1; });
+      each(BatchField::positions, [&](const Tensor& t, int64_t i) { data_as<int32_t>(t)[i] = int32_t(i % seq_len); });
+      each(BatchField::segments, [](const Tensor& t, int64_t i) { data_as<int32_t>(t)[i] = 0; });
+      each(BatchField::rows, [](const Tensor& t, int64_t i) { data_as<int64_t>(t)[i] = i; });
+    }
+  };
+  int64_t vocab_, seq_len_;
+};
+
+double roof_of(const RunSpec& spec) {
+  OpRunner runner(device_threads(spec.device), size_t{200} << 20);
+  return matmul_roof(runner, spec.precision.compute == Precision::bf16 ? DType::bf16 : DType::f32);
+}
+
+struct StepTime {
+  double seconds = 0, kernels = 0;  // wall, and of it the compute lane's kernels
+};
+
+StepTime time_step(Engine& engine, Rig& rig, const PlanKey& key, int64_t step) {
+  const auto begin = std::chrono::steady_clock::now();
+  const double busy = rig.device->times(Lane::compute).busy;
+  Control control{.step = step, .seed = 1, .lr = 1e-4f, .bias1 = 1, .bias2 = 1, .max_norm = 1, .factor = 0, .skip = 0};
+  engine.step(key, control);
+  rig.device->drain();
+  return {std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+          rig.device->times(Lane::compute).busy - busy};
+}
+
+}  // namespace
+
+std::vector<BenchRow> bench_step(const StepBenchOptions& o) {
+  RunSpec spec = load_spec(o.config, o.overrides);
+  spec.data.split = std::nullopt;
+  spec.data.valid.clear();
+  const double roof = roof_of(spec);
+  Rig rig = open_rig(plan_run(spec, 1, 0));
+  const Planned& p = rig.planned;
+  initialise_state(p.program, p.model, 1, rig.arena());
+  RandomFeed feed(p.spec);
+  Engine engine(p.program, p.spec, p.mesh, p.model, {*rig.device, *rig.groups, feed});
+  const PlanKey key = plan_keys(p.spec, 1).front();
+  time_step(engine, rig, key, 0);
+  std::vector<StepTime> times;
+  for (int i = 0; i < o.steps; ++i) times.push_back(time_step(engine, rig, key, i + 1));
+  std::sort(times.begin(), times.end(), [](const StepTime& a, const StepTime& b) { return a.seconds < b.seconds; });
+  const double tokens = double(key.microbatches * p.spec.train.micro_batch * key.seq_len);
+  const FlopsPerToken flops = flops_per_token(p.spec.model, key.seq_len);
+  const StepTime best = times.front(), median = times[times.size() / 2];
+  return {{"tokens per second, best", tokens / best.seconds, "tokens/s", std::nullopt},
+          {"tokens per second, median", tokens / median.seconds, "tokens/s", std::nullopt},
+          {"6N + 12 L C T, best", tokens * flops.simple / best.seconds * 1e-9, "GFLOP/s", roof},
+          {"6N + 12 L C T, median", tokens * flops.simple / median.seconds * 1e-9, "GFLOP/s", roof},
+          {"products, attention as the mask leaves it, best", tokens * flops.exact_causal / best.seconds * 1e-9,
+           "GFLOP/s", roof},
+          {"step, median", 1e3 * median.seconds, "ms", std::nullopt},
+          {"outside kernels, median", 100 * (1 - median.kernels / median.seconds), "%", std::nullopt}};
+}
+
+}  // namespace trainer

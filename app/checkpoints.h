@@ -1,0 +1,43 @@
+// A run's checkpoints: the state in the arena, and the directory it is saved to.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/rig.h"
+#include "io/restore.h"
+#include "io/save.h"
+
+namespace trainer {
+
+struct Position {
+  int64_t step = 0;    // finished
+  int64_t tokens = 0;  // unmasked, trained on
+  uint64_t data_hash = 0;
+};
+
+// The rank's state as checkpoints see it. Borrowed: the rig outlives the view.
+StateView state_view(const Program&, const Model&, std::span<std::byte> arena);
+
+class Checkpoints {
+ public:
+  // `tokenizer` is kept in every checkpoint (app/vocabulary.h).
+  Checkpoints(Rig&, const std::string& directory, std::string tokenizer);
+  // The newest good one, loaded; nothing where there is none. Throws Error(checkpoint) where there are some and none is
+  // good.
+  std::optional<Position> restore();
+  const std::vector<Refusal>& refused() const { return refused_; }
+  // Weights alone, from a step directory.
+  void load_weights(const std::string& step_directory);
+  // The device must be drained.
+  SaveReport save(const Position&, int64_t samples);
+
+ private:
+  Rig& rig_;
+  StateView view_;
+  std::string directory_, tokenizer_;
+  Saver saver_;
+  std::vector<Refusal> refused_;
+};
+
+}  // namespace trainer

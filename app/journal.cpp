@@ -1,0 +1,156 @@
+#include "app/journal.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+
+#include "app/process_stats.h"
+
+namespace trainer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+// JSON has no NaN: what is not finite is null, and its hex float says which.
+Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
+
+int next_attempt(const std::string& events_path) {
+  std::ifstream in(events_path);
+  int attempt = 1;
+  for (std::string line; std::getline(in, line);) attempt += line.find("\"event\":\"start\"") != std::string::npos;
+  return attempt;
+}
+std::string host_name() {
+  char name[256] = "localhost";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+}  // namespace
+
+std::string hex_float(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%a", double(float(value)));
+  return text;
+}
+std::string short_number(double value) {
+  if (value >= 1e9) return fmt::format("{:.2f}G", value / 1e9);
+  if (value >= 1e6) return fmt::format("{:.2f}M", value / 1e6);
+  if (value >= 1e4) return fmt::format("{:.1f}k", value / 1e3);
+  return fmt::format("{:.0f}", value);
+}
+std::string short_bytes(double bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
+  return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 2, kUnits[unit]);
+}
+
+Journal::Journal(const RunDirectory& directory, const RunSpec& spec, FlopsPerToken flops, size_t arena_bytes,
+                 int64_t first, int64_t total)
+    : flops_(flops),
+      arena_bytes_(arena_bytes),
+      total_(total),
+      log_every_(spec.log.every),
+      attempt_(next_attempt(directory.file("events.jsonl"))),
+      metrics_(directory.file("metrics.jsonl")),
+      events_(directory.file("events.jsonl")),
+      tensorboard_(spec.log.tensorboard ? std::make_unique<TensorBoard>(directory.path()) : nullptr),
+      progress_(first, total) {}
+
+void Journal::step(const StepRecord& r) {
+  progress_.show(r.report.step, fmt::format("step {}/{}  loss {:.4f}  {} tokens/s", r.report.step, total_,
+                                            r.report.loss, short_number(r.report.tokens / r.step_seconds)));
+  if (r.report.step % log_every_ != 0 && r.report.step != total_) return;
+  const double rate = r.report.tokens / r.step_seconds;
+  // No peak is known for a CPU, so there is no MFU: never a fallback.
+  metrics_.write({{"kind", "step"},
+                  {"step", r.report.step},
+                  {"loss", number(r.report.loss)},
+                  {"loss_hex", hex_float(r.report.loss)},
+                  {"grad_norm", number(r.report.grad_norm)},
+                  {"grad_norm_hex", hex_float(r.report.grad_norm)},
+                  {"lr", r.lr},
+                  {"tokens", r.tokens},
+                  {"tokens_per_second", rate},
+                  {"flops_per_second",
+                   {{"simple", rate * flops_.simple},
+                    {"exact_full", rate * flops_.exact_full},
+                    {"exact_causal", rate * flops_.exact_causal}}},
+                  {"step_seconds", r.step_seconds},
+                  {"time",
+                   {{"compute", r.time.compute},
+                    {"exposed_comm", r.time.exposed_comm},
+                    {"data_wait", r.time.data_wait},
+                    {"checkpoint", r.time.checkpoint},
+                    {"other", r.time.other}}},
+                  {"mfu", {{"simple", nullptr}, {"exact_full", nullptr}, {"exact_causal", nullptr}}},
+                  {"data_hash", fmt::format("{:016x}", r.data_hash)},
+                  {"attempt", attempt_},
+                  {"comm_bytes", {{"gather", 0}, {"reduce", 0}, {"tp", 0}, {"pipe", 0}, {"exchange", 0}}},
+                  {"arena_bytes", arena_bytes_},
+                  {"peak_rss", peak_rss_bytes()}});
+  if (tensorboard_) {
+    tensorboard_->scalar(r.report.step, "train/loss", r.report.loss);
+    tensorboard_->scalar(r.report.step, "train/grad_norm", r.report.grad_norm);
+    tensorboard_->scalar(r.report.step, "train/lr", r.lr);
+    tensorboard_->scalar(r.report.step, "train/tokens_per_second", rate);
+    tensorboard_->flush();
+  }
+  show(r);
+}
+
+// At most one line a second, so that a small model's log stays readable; metrics.jsonl has every step.
+void Journal::show(const StepRecord& r) {
+  const auto now = Clock::now();
+  const bool edge = r.report.step <= 3 || r.report.step == total_;
+  if (!edge && now - last_line_ < std::chrono::seconds(1)) return;
+  if (isatty(STDERR_FILENO) && !edge) return;  // the progress bar says it
+  last_line_ = now;
+  const double rate = r.report.tokens / r.step_seconds;
+  say(
+      fmt::format("step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.3g}  {} tokens/s  {} FLOP/s  {:.1f} ms  (compute "
+                  "{:.1f} %, data {:.1f} %, "
+                  "other {:.1f} %)",
+                  r.report.step, total_, r.report.loss, r.report.grad_norm, r.lr, short_number(rate),
+                  short_number(rate * flops_.simple), 1e3 * r.step_seconds, 100 * r.time.compute / r.step_seconds,
+                  100 * r.time.data_wait / r.step_seconds, 100 * r.time.other / r.step_seconds));
+}
+
+void Journal::evaluation(int64_t step, double loss, double tokens) {
+  metrics_.write({{"kind", "eval"},
+                  {"step", step},
+                  {"val_loss", number(loss)},
+                  {"val_loss_hex", hex_float(loss)},
+                  {"tokens", int64_t(tokens)},
+                  {"attempt", attempt_}});
+  if (tensorboard_) {
+    tensorboard_->scalar(step, "valid/loss", loss);
+    tensorboard_->flush();
+  }
+  say(fmt::format("step {:>6}/{}  validation loss {:.4f}  ({} tokens)", step, total_, loss, short_number(tokens)));
+}
+
+void Journal::event(const std::string& name, int64_t step, const Json& fields) {
+  const auto seconds = [](auto t) { return std::chrono::duration<double>(t.time_since_epoch()).count(); };
+  Json line{{"event", name},
+            {"step", step},
+            {"rank", 0},
+            {"host", host_name()},
+            {"monotonic", seconds(Clock::now())},
+            {"time", seconds(std::chrono::system_clock::now())}};
+  line.update(fields);
+  events_.write(line);
+}
+
+void Journal::say(const std::string& line) {
+  progress_.clear();
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+}  // namespace trainer

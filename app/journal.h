@@ -1,0 +1,63 @@
+// What a run tells the world: metrics.jsonl, events.jsonl, TensorBoard, a readable line, a progress bar.
+#pragma once
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "app/progress.h"
+#include "app/run_directory.h"
+#include "core/engine/step_report.h"
+#include "core/model/model.h"
+#include "io/json_lines.h"
+#include "io/tensorboard.h"
+
+namespace trainer {
+
+// Where the seconds of a step went. They sum to the step's wall time: `other` is what is left.
+struct TimeSplit {
+  double compute = 0, exposed_comm = 0, data_wait = 0, checkpoint = 0, other = 0;
+};
+
+struct StepRecord {
+  StepReport report;  // `step` counts finished steps: the first is 1
+  double lr = 0;
+  int64_t tokens = 0;       // so far
+  double step_seconds = 0;  // from the end of the step before to the end of this one
+  TimeSplit time;
+  uint64_t data_hash = 0;
+};
+
+class Journal {
+ public:
+  // `attempt` counts how often this directory was started; `first` is the first step of this attempt minus one.
+  Journal(const RunDirectory&, const RunSpec&, FlopsPerToken, size_t arena_bytes, int64_t first, int64_t total);
+  void step(const StepRecord&);
+  void evaluation(int64_t step, double loss, double tokens);
+  // `fields` follow event, step, rank, host, monotonic and time.
+  void event(const std::string& name, int64_t step,
+             const nlohmann::ordered_json& fields = nlohmann::ordered_json::object());
+  // A line for people; the progress bar gives way to it.
+  void say(const std::string& line);
+  int attempt() const { return attempt_; }
+
+ private:
+  void show(const StepRecord&);
+  FlopsPerToken flops_;
+  size_t arena_bytes_;
+  int64_t total_, log_every_;
+  int attempt_;
+  JsonLines metrics_, events_;
+  std::unique_ptr<TensorBoard> tensorboard_;
+  Progress progress_;
+  std::chrono::steady_clock::time_point last_line_{};
+};
+
+// C99 hex float of the fp32 value: equal texts are equal bits.
+std::string hex_float(double value);
+// "1.23M", "45.6k": three digits.
+std::string short_number(double value);
+std::string short_bytes(double bytes);  // "1.50 GiB"
+
+}  // namespace trainer

@@ -1,0 +1,99 @@
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <iostream>
+
+#include "app/bench/bench.h"
+#include "app/check.h"
+#include "app/ckpt.h"
+#include "app/data.h"
+#include "app/evaluate.h"
+#include "app/generate.h"
+#include "app/place.h"
+#include "app/plan_command.h"
+#include "app/train.h"
+#include "core/spec/print.h"
+#include "io/failpoints.h"
+
+namespace trainer {
+namespace {
+
+constexpr const char* kExitCodes =
+    "Exit codes: 0 done, 1 a difference was found, 2 usage, 10 spec, 11 data, 12 checkpoint, 13 directory in use, 14 "
+    "disk, 15 rank "
+    "failure, 16 corruption, 17 preempted and saved, 18 hang, 19 not finite, 20 memory, 21 device.";
+
+struct TrainOptions {
+  std::string config;
+  int ranks = 0;
+  bool list_failpoints = false;
+  std::vector<std::string> overrides;
+};
+
+void add_check_command(CLI::App& app, int& exit_code) {
+  auto* command = app.add_subcommand("check", "every error of a run spec at once; or its JSON Schema");
+  auto o = std::make_shared<TrainOptions>();
+  auto json = std::make_shared<bool>(false), schema = std::make_shared<bool>(false);
+  command->add_option("--config", o->config, "run spec");
+  command->add_flag("--json", *json, "print one JSON object");
+  command->add_flag("--schema", *schema, "print the JSON Schema of run specs");
+  command->add_option("overrides", o->overrides, "section.key=value");
+  command->callback([=, &exit_code] {
+    if (*schema) std::cout << json_schema() << "\n";
+    else exit_code = run_check(o->config, o->overrides, *json, std::cout, std::cerr);
+  });
+}
+
+int run_training(const TrainOptions& o) {
+  const Place place = find_place(o.ranks);
+  const LoadedSpec loaded = read_spec(o.config, o.overrides);
+  if (auto problems = all_problems(loaded); !problems.empty()) throw SpecError(std::move(problems));
+  return int(train(loaded, place));
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("trainer pre-trains large language models from a YAML run spec");
+  app.footer(kExitCodes);
+  int exit_code = int(Exit::done);
+  TrainOptions o;
+  app.add_option("--config", o.config, "run spec: train, or resume from the newest good checkpoint");
+  app.add_option("--ranks", o.ranks, "local ranks to start");
+  app.add_flag("--list-failpoints", o.list_failpoints, "names for TRAINER_FAIL=point@step=N:action");
+  app.add_option("overrides", o.overrides, "section.key=value, checked like the file");
+  app.require_subcommand(0, 1);
+  add_plan_command(app, exit_code);
+  add_check_command(app, exit_code);
+  add_data_commands(app, std::cout);
+  add_ckpt_commands(app, exit_code);
+  add_bench_commands(app, exit_code);
+  add_generate_command(app, exit_code);
+  add_evaluate_command(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) { return app.exit(e) == 0 ? int(Exit::done) : int(Exit::usage); }
+  if (!app.get_subcommands().empty()) return exit_code;
+  if (o.list_failpoints) {
+    for (const Failpoint& f : failpoints()) std::cout << f.name << "\t" << f.place << "\n";
+    return int(Exit::done);
+  }
+  if (o.config.empty()) {
+    std::cerr << app.help();
+    return int(Exit::usage);
+  }
+  return run_training(o);
+}
+
+}  // namespace
+}  // namespace trainer
+
+int main(int argc, char** argv) {
+  try {
+    if (const char* faults = std::getenv("TRAINER_FAIL")) trainer::set_failpoints(faults);
+    return trainer::run(argc, argv);
+  } catch (const trainer::Error& e) {
+    std::cerr << "trainer: " << e.what() << "\n";
+    return int(e.code());
+  } catch (const std::exception& e) {
+    std::cerr << "trainer: " << e.what() << "\n";
+    return int(trainer::Exit::usage);
+  }
+}

@@ -1,0 +1,51 @@
+#include "app/planning.h"
+
+#include <algorithm>
+
+#include "io/step_sizes.h"
+#include "parallel/planner.h"
+
+namespace trainer {
+
+PlanKey train_key(const RunSpec& spec, int64_t sequences, int replicas) {
+  return {StepKind::train, int(sequences / (spec.train.micro_batch * replicas)), spec.data.seq_len};
+}
+PlanKey evaluate_key(const RunSpec& spec) { return {StepKind::evaluate, 1, spec.data.seq_len}; }
+
+bool evaluates(const RunSpec& spec) { return spec.data.split.has_value() || !spec.data.valid.empty(); }
+
+std::vector<PlanKey> plan_keys(const RunSpec& spec, int replicas) {
+  std::vector<PlanKey> keys;
+  const auto add = [&](const PlanKey& key) {
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+  };
+  const StepSizes sizes(spec);
+  add(train_key(spec, sizes.sequences(0), replicas));
+  for (const RampStep& r : spec.train.ramp) add(train_key(spec, sequences_per_step(spec, r.tokens), replicas));
+  if (evaluates(spec)) add(evaluate_key(spec));
+  return keys;
+}
+
+int64_t total_steps(const RunSpec& spec) {
+  if (spec.train.steps) return *spec.train.steps;
+  const StepSizes sizes(spec);
+  const int64_t sequences = (*spec.train.tokens + spec.data.seq_len - 1) / spec.data.seq_len;
+  int64_t low = 0, high = 1;
+  while (sizes.sequences_before(high) < sequences) high *= 2;
+  while (low + 1 < high) {
+    const int64_t middle = (low + high) / 2;
+    (sizes.sequences_before(middle) < sequences ? low : high) = middle;
+  }
+  return high;
+}
+
+Planned plan_run(const RunSpec& spec, int world, int rank) {
+  Planned p{.spec = spec, .mesh = Mesh::of(spec.parallel, world, rank), .model = {}, .program = {}, .counts = {}};
+  p.model = build_model(p.spec, p.mesh);
+  const PlanRequest request{.spec = p.spec, .model = p.model, .world = world, .keys = plan_keys(p.spec, p.mesh.dp)};
+  p.program = make_program(request, rank);
+  p.counts = measure(p.program, request, p.mesh, request.keys.front());
+  return p;
+}
+
+}  // namespace trainer

@@ -1,0 +1,33 @@
+// From a spec to a program: what `trainer plan` prints is what `trainer --config` runs.
+#pragma once
+#include "core/device/meter.h"
+#include "core/model/model.h"
+#include "core/plan/plan.h"
+
+namespace trainer {
+
+struct Planned {
+  RunSpec spec;
+  Mesh mesh;
+  Model model;
+  Program program;
+  MeterCounts counts;  // of one training step
+};
+
+// Kernels must be installed: they say how much scratch they want. Throws Error(spec) where the spec cannot be planned.
+Planned plan_run(const RunSpec&, int world, int rank);
+
+// The plans a run needs: a training step for every batch of the ramp, and an evaluation where there is something to
+// evaluate on.
+std::vector<PlanKey> plan_keys(const RunSpec&, int replicas);
+PlanKey train_key(const RunSpec&, int64_t sequences, int replicas = 1);
+PlanKey evaluate_key(const RunSpec&);
+bool evaluates(const RunSpec&);
+
+// Steps until train.steps or train.tokens is reached; the ramp's batches count.
+int64_t total_steps(const RunSpec&);
+
+// Heap, code and libraries: what a process may use beside its arena. Checked at the end of a run.
+inline constexpr size_t kAllowanceBytes = size_t{160} << 20;
+
+}  // namespace trainer

@@ -1,0 +1,226 @@
+#include "app/train.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "app/checkpoints.h"
+#include "app/journal.h"
+#include "app/learning_rate.h"
+#include "app/process_stats.h"
+#include "app/rig.h"
+#include "app/signals.h"
+#include "app/vocabulary.h"
+#include "app/wire.h"
+#include "core/engine/engine.h"
+#include "core/engine/initialise.h"
+#include "core/spec/print.h"
+#include "io/failpoints.h"
+#include "io/feed.h"
+
+namespace trainer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+// One attempt at a run: everything it holds, in the order it is opened.
+class Attempt {
+ public:
+  Attempt(const LoadedSpec& loaded, const Place& place, const std::string& device)
+      : spec_(loaded.spec),
+        directory_(spec_),
+        rig_(open_rig(plan_run(spec_, place.world, place.rank))),
+        total_(total_steps(spec_)),
+        feed_(open_dataset(spec_.data, spec_.model.vocab_size), spec_),
+        checkpoints_(rig_, directory_.checkpoints(), tokenizer_description(spec_.data)),
+        engine_(rig_.planned.program, spec_, rig_.planned.mesh, rig_.planned.model,
+                {*rig_.device, *rig_.groups, feed_}),
+        at_(start()),
+        journal_(directory_, spec_, flops_per_token(spec_.model, spec_.data.seq_len), rig_.planned.program.arena_bytes,
+                 at_.step, total_) {
+    directory_.write("resolved.yaml", resolved_yaml(loaded));
+    announce(device);
+  }
+
+  Exit run() {
+    step_end_ = Clock::now();
+    while (at_.step < total_) {
+      if (stop_requested()) return preempt();
+      step();
+      if (due(spec_.train.eval_every) && !stop_requested()) evaluate();
+      if (due(spec_.checkpoint.every)) save();
+    }
+    if (saved_ != at_.step) save();
+    check_memory();
+    journal_.event("end", at_.step, {{"exit", int(Exit::done)}});
+    return Exit::done;
+  }
+
+ private:
+  Position start() {
+    if (const auto found = checkpoints_.restore()) {
+      saved_ = found->step;
+      return *found;
+    }
+    if (spec_.checkpoint.init_from) checkpoints_.load_weights(*spec_.checkpoint.init_from);
+    else initialise_state(rig_.planned.program, rig_.planned.model, uint64_t(spec_.train.seed), rig_.arena());
+    return {};
+  }
+
+  void announce(const std::string& device) {
+    const Program& program = rig_.planned.program;
+    nlohmann::ordered_json refused = nlohmann::ordered_json::array();
+    for (const Refusal& r : checkpoints_.refused()) refused.push_back({{"step", r.step}, {"why", r.why}});
+    journal_.event("start", at_.step);
+    if (at_.step > 0 || !refused.empty()) journal_.event("resume", at_.step, {{"refused", refused}});
+    journal_.say(fmt::format("{}: {} parameters, arena {}, allowance {}, {}", directory_.path(),
+                             short_number(double(parameter_count(rig_.planned.model))),
+                             short_bytes(double(program.arena_bytes)), short_bytes(double(kAllowanceBytes)), device));
+    for (const Refusal& r : checkpoints_.refused())
+      journal_.say(fmt::format("refused checkpoint step-{}: {}", r.step, r.why));
+    if (at_.step > 0) journal_.say(fmt::format("resumed from step {} ({} tokens)", at_.step, at_.tokens));
+  }
+
+  // Step numbers in messages count from 1: step N is the N-th update.
+  bool due(const std::optional<int64_t>& every) const {
+    return every && (at_.step % *every == 0 || at_.step == total_);
+  }
+
+  Control control() const {
+    const double t = double(at_.step + 1);
+    return {.step = at_.step,
+            .seed = uint64_t(spec_.train.seed),
+            .lr = float(learning_rate(spec_.optimizer, spec_.schedule, at_.step, total_)),
+            .bias1 = float(1 - std::pow(spec_.optimizer.betas[0], t)),
+            .bias2 = float(1 - std::pow(spec_.optimizer.betas[1], t)),
+            .max_norm = spec_.train.clip ? float(*spec_.train.clip) : std::numeric_limits<float>::infinity(),
+            .factor = 0,
+            .skip = 0};
+  }
+
+  void step() {
+    const FailSite site{.step = at_.step + 1};
+    failpoint("step_begin", site);
+    const PlanKey key = train_key(spec_, feed_.sizes().sequences(at_.step));
+    const Control control = this->control();
+    StepRecord record;
+    record.report = engine_.step(key, control);
+    if (failpoint("gradient", site).nan) record.report.finite = false;
+    if (!record.report.finite) stop_not_finite(key, control);
+    at_.tokens += int64_t(record.report.tokens);
+    at_.data_hash = record.data_hash = feed_.data_hash(at_.step);
+    ++at_.step;
+    record.report.step = at_.step;
+    record.lr = control.lr;
+    record.tokens = at_.tokens;
+    split_time(record);
+    journal_.step(record);
+    failpoint("step_end", site);
+  }
+
+  // The step's wall time by the compute lane's own account; an evaluation or a save between two steps is not part of a
+  // step.
+  void split_time(StepRecord& record) {
+    const LaneTimes now = rig_.device->times(Lane::compute);
+    record.step_seconds = seconds_since(step_end_);
+    record.time.compute = now.busy - lane_.busy;
+    for (int l = 0; l < kLanes; ++l) {
+      const double waited = now.waited[size_t(l)] - lane_.waited[size_t(l)];
+      (Lane(l) == Lane::load ? record.time.data_wait : record.time.exposed_comm) += waited;
+    }
+    record.time.other = record.step_seconds - record.time.compute - record.time.data_wait - record.time.exposed_comm;
+    lane_ = now;
+    step_end_ = Clock::now();
+  }
+
+  void evaluate() {
+    double loss = 0, tokens = 0;
+    for (int64_t pass = 0; pass < feed_.evaluation_passes(); ++pass) {
+      if (stop_requested()) return;  // the loop saves and leaves; the evaluation is repeated after the resume
+      Control control = this->control();
+      control.step = pass;
+      const StepReport r = engine_.step(evaluate_key(spec_), control);
+      loss += r.loss * r.tokens;
+      tokens += r.tokens;
+    }
+    journal_.evaluation(at_.step, loss / tokens, tokens);
+    restart_clock();
+  }
+
+  void save() {
+    const auto begin = Clock::now();
+    rig_.device->drain();
+    const SaveReport saved = checkpoints_.save(at_, feed_.sizes().sequences_before(at_.step));
+    saved_ = at_.step;
+    const double seconds = seconds_since(begin);
+    journal_.event("save", at_.step, {{"bytes", saved.bytes}, {"seconds", seconds}, {"stall_seconds", seconds}});
+    journal_.say(fmt::format("step {:>6}/{}  saved {} in {:.2f} s, state {:016x}", at_.step, total_, saved.path,
+                             seconds, saved.state_hash));
+    restart_clock();
+  }
+
+  void restart_clock() {
+    rig_.device->drain();
+    lane_ = rig_.device->times(Lane::compute);
+    step_end_ = Clock::now();
+  }
+
+  Exit preempt() {
+    journal_.say(fmt::format("signal {}: saving and stopping", requesting_signal()));
+    if (saved_ != at_.step) save();
+    journal_.event("preempted", at_.step, {{"exit", int(Exit::preempted)}});
+    return Exit::preempted;
+  }
+
+  [[noreturn]] void stop_not_finite(const PlanKey& key, const Control& control) {
+    const auto where = engine_.find_nonfinite(key, control);
+    journal_.event("end", at_.step, {{"exit", int(Exit::not_finite)}});
+    fail(Exit::not_finite,
+         "step {}: loss or gradient is not finite; first in {}; sequences {}; the weights are those of step {}: lower "
+         "optimizer.lr, or look at these samples",
+         at_.step + 1, where.value_or("the sum of the gradients (no single value)"),
+         fmt::join(feed_.sample_ids(at_.step), ", "), at_.step);
+  }
+
+  void check_memory() {
+    const size_t peak = peak_rss_bytes(), promised = rig_.planned.program.arena_bytes + kAllowanceBytes;
+    journal_.say(fmt::format("peak memory {} of {} promised (arena {} and allowance {})", short_bytes(double(peak)),
+                             short_bytes(double(promised)), short_bytes(double(rig_.planned.program.arena_bytes)),
+                             short_bytes(double(kAllowanceBytes))));
+    check(rig_.arena().size() == rig_.planned.program.arena_bytes, Exit::memory,
+          "the arena has {} bytes, the plan says {}", rig_.arena().size(), rig_.planned.program.arena_bytes);
+    check(peak <= promised || kInstrumented, Exit::memory, "the process used {} bytes, {} were promised", peak,
+          promised);
+  }
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  static constexpr bool kInstrumented = true;  // shadow memory is not ours to promise
+#else
+  static constexpr bool kInstrumented = false;
+#endif
+
+  const RunSpec& spec_;
+  RunDirectory directory_;
+  Rig rig_;
+  int64_t total_;
+  TokenFeed feed_;
+  Checkpoints checkpoints_;
+  Engine engine_;
+  int64_t saved_ = -1;  // the step of the newest checkpoint
+  Position at_;
+  Journal journal_;
+  LaneTimes lane_;
+  Clock::time_point step_end_;
+};
+
+}  // namespace
+
+Exit train(const LoadedSpec& loaded, const Place& place) {
+  watch_signals();
+  const std::string device = install_device(loaded.spec.device);
+  return Attempt(loaded, place, device).run();
+}
+
+}  // namespace trainer

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Bad input: the right exit code, and a message that says where.
+source "$(dirname "$0")/common.sh"
+prepare
+small_spec gpt2 > spec.yaml
+expect 2 "$trainer"
+expect 2 "$trainer" --nonsense
+expect 10 "$trainer" --config spec.yaml model.num_layer=2
+contains err.txt "num_layers"
+expect 10 "$trainer" --config spec.yaml parallel.tp=2
+contains err.txt "not built yet"
+expect 15 "$trainer" --config spec.yaml --ranks 2
+expect 11 "$trainer" --config spec.yaml data.train='[{path: nowhere}]'
+contains err.txt "nowhere"
+expect 11 "$trainer" --config spec.yaml model.vocab_size=100 log.dir=vocabulary
+head -c 100 corpus.txt > short.txt
+"$trainer" data pack --tokenizer bytes --out short short.txt > /dev/null
+expect 11 "$trainer" --config spec.yaml data.train='[{path: short}]' log.dir=short
+# A gradient that is not finite names the step; the weights stay those of the step before.
+TRAINER_FAIL="gradient@step=5:nan" expect 19 "$trainer" --config spec.yaml log.dir=nan
+contains err.txt "step 5"
+expect 19 "$trainer" --config spec.yaml optimizer.lr=1e30 schedule.final_lr=0 train.clip=none log.dir=explodes
+grep -qE "layers|h\.[0-9]|head|embedding|weight" err.txt || { cat err.txt; fail "no layer is named"; }
+contains err.txt "sequences"
+# A second run in the same directory.
+TRAINER_FAIL="step_begin:delay=200" "$trainer" --config spec.yaml log.dir=busy > /dev/null 2>&1 &
+first=$!
+sleep 1
+expect 13 "$trainer" --config spec.yaml log.dir=busy
+contains err.txt "$first"
+kill -9 $first
+expect 0 "$trainer" --config spec.yaml log.dir=busy train.steps=8
+# A failpoint that does not exist is no failpoint.
+TRAINER_FAIL="nowhere:kill" expect 2 "$trainer" --config spec.yaml
