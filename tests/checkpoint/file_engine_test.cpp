@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "io/engines.h"
 #include "io/failpoints.h"
+#include "tests/checkpoint/state.h"
 
 using namespace trainer;
 
@@ -36,11 +37,6 @@ struct TemporaryFile {
   }
   char path[32] = "file_engine_XXXXXX";
   int fd;
-};
-
-struct Failpoints {  // asked for while it lives
-  explicit Failpoints(std::string_view text) { set_failpoints(text); }
-  ~Failpoints() { set_failpoints(""); }
 };
 
 std::vector<std::unique_ptr<FileEngine>> both_engines(int depth) {
