@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "core/spec/print.h"
 #include "core/spec/read.h"
 
 namespace trainer {
@@ -27,6 +28,11 @@ int run_check(const std::string& config, const std::vector<std::string>& overrid
     if (problems.empty()) out << "ok: " << config << "\n";
   }
   return int(problems.empty() ? Exit::done : Exit::spec);
+}
+
+int print_schema(std::ostream& out) {
+  out << json_schema();
+  return int(Exit::done);
 }
 
 }  // namespace trainer

@@ -11,4 +11,7 @@ namespace trainer {
 int run_check(const std::string& config, const std::vector<std::string>& overrides, bool json, std::ostream& out,
               std::ostream& err);
 
+// `trainer check --schema`: the JSON Schema of run specs. Returns 0.
+int print_schema(std::ostream& out);
+
 }  // namespace trainer

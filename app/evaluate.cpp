@@ -15,7 +15,6 @@
 #include "io/feed.h"
 #include "io/model_json.h"
 #include "io/tensor_file.h"
-#include "parallel/planner.h"
 
 namespace trainer {
 namespace {
@@ -57,8 +56,8 @@ class FirstBatch final : public Feed {
 void write_logits(const RunSpec& spec, const Checkpoint& checkpoint, Feed& feed, const std::string& path) {
   const Mesh mesh;
   const Model model = build_model(spec, mesh);
-  const ForwardLayout layout = lay_out_forward(make_program({.spec = spec, .model = model, .world = 1, .keys = {}}, 0),
-                                               model, spec.train.micro_batch * spec.data.seq_len);
+  const ForwardLayout layout =
+      lay_out_forward(plan_state(spec, model), model, spec.train.micro_batch * spec.data.seq_len);
   const auto memory = open_memory(spec.device);
   const auto device = open_device(spec.device, layout.program, memory->reserve(layout.program.arena_bytes));
   const auto groups = open_groups(mesh);

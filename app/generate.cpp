@@ -9,12 +9,12 @@
 #include <numeric>
 
 #include "app/checkpoints.h"
+#include "app/planning.h"
 #include "app/vocabulary.h"
 #include "app/wire.h"
 #include "core/base/philox.h"
 #include "core/engine/forward_pass.h"
 #include "io/model_json.h"
-#include "parallel/planner.h"
 
 namespace trainer {
 
@@ -59,7 +59,7 @@ class Generator {
   explicit Generator(const Checkpoint& checkpoint)
       : spec_(decoding_spec(model_from_json(checkpoint.manifest.run.model, checkpoint.path))),
         model_(build_model(spec_, mesh_)),
-        layout_(lay_out_forward(make_program({.spec = spec_, .model = model_, .world = 1, .keys = {}}, 0), model_, 1)),
+        layout_(lay_out_forward(plan_state(spec_, model_), model_, 1)),
         memory_(open_memory(spec_.device)),
         device_(open_device(spec_.device, layout_.program, memory_->reserve(layout_.program.arena_bytes))),
         groups_(open_groups(mesh_)),

@@ -39,6 +39,10 @@ int64_t total_steps(const RunSpec& spec) {
   return high;
 }
 
+Program plan_state(const RunSpec& spec, const Model& model) {
+  return make_program({.spec = spec, .model = model, .world = 1, .keys = {evaluate_key(spec)}}, 0);
+}
+
 Planned plan_run(const RunSpec& spec, int world, int rank) {
   Planned p{.spec = spec, .mesh = Mesh::of(spec.parallel, world, rank), .model = {}, .program = {}, .counts = {}};
   p.model = build_model(p.spec, p.mesh);

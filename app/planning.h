@@ -17,6 +17,9 @@ struct Planned {
 // Kernels must be installed: they say how much scratch they want. Throws Error(spec) where the spec cannot be planned.
 Planned plan_run(const RunSpec&, int world, int rank);
 
+// Buckets and state of a world of one, for who has no plan to run (app/generate, app/evaluate).
+Program plan_state(const RunSpec&, const Model&);
+
 // The plans a run needs: a training step for every batch of the ramp, and an evaluation where there is something to
 // evaluate on.
 std::vector<PlanKey> plan_keys(const RunSpec&, int replicas);

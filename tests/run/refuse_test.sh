@@ -12,7 +12,7 @@ contains err.txt "not built yet"
 expect 15 "$trainer" --config spec.yaml --ranks 2
 expect 11 "$trainer" --config spec.yaml data.train='[{path: nowhere}]'
 contains err.txt "nowhere"
-expect 11 "$trainer" --config spec.yaml model.vocab_size=100 log.dir=vocabulary
+expect 10 "$trainer" --config spec.yaml model.vocab_size=100
 head -c 100 corpus.txt > short.txt
 "$trainer" data pack --tokenizer bytes --out short short.txt > /dev/null
 expect 11 "$trainer" --config spec.yaml data.train='[{path: short}]' log.dir=short
