@@ -40,8 +40,8 @@ HWY_INLINE hn::Vec<DB> to_bf16s(V v) {
   const auto bits = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
   const auto rounded = hn::Add(bits, hn::Add(hn::Set(du, 0x7fff), odd));
-  const auto quiet = hn::Or(bits, hn::Set(du, 0x400000));
-  return hn::DemoteTo(DB(), hn::IfThenElse(hn::IsNaN(v), hn::BitCast(df, quiet), hn::BitCast(df, rounded)));
+  const auto nan = hn::BitCast(du, hn::VecFromMask(df, hn::IsNaN(v)));  // all ones, which is a NaN as well
+  return hn::DemoteTo(DB(), hn::BitCast(df, hn::Or(rounded, nan)));
 }
 HWY_INLINE void store(V v, float* p) { hn::StoreU(v, df, p); }
 HWY_INLINE void store(V v, bf16* p) { hn::StoreU(to_bf16s(v), DB(), reinterpret_cast<hwy::bfloat16_t*>(p)); }
@@ -97,22 +97,23 @@ HWY_INLINE float sum_over(size_t n, Body body) {
   return sum(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
 }
 
-// 2^x with a relative error of 1e-7, for x within [-126, 126] and saturated outside. NaN stays NaN: x86's min and max
-// return their second operand then.
+// 2^x with a relative error of 1e-7, for x within [-126, 126] and saturated outside. What a NaN gives is unspecified.
 HWY_INLINE V exp2(V x) {
   x = hn::Max(set(-126.0f), hn::Min(set(126.0f), x));
-  const V n = hn::Round(x), f = hn::Sub(x, n);
+  const V to_integer = set(0x1.8p23f);  // adding it rounds and leaves the integer in the low bits
+  const V shifted = hn::Add(x, to_integer), f = hn::Sub(x, hn::Sub(shifted, to_integer));
   V p = hn::MulAdd(set(0.0013390863f), f, set(0.0096760320f));
   p = hn::MulAdd(p, f, set(0.055503571f));
   p = hn::MulAdd(p, f, set(0.24022108f));
   p = hn::MulAdd(p, f, set(0.69314719f));
   p = hn::MulAdd(p, f, set(1.0f));
-  return hn::BitCast(df, hn::Add(hn::BitCast(DI(), p), hn::ShiftLeft<23>(hn::ConvertTo(DI(), n))));
+  return hn::BitCast(df, hn::Add(hn::BitCast(DI(), p), hn::ShiftLeft<23>(hn::BitCast(DI(), shifted))));
 }
 HWY_INLINE V reciprocal(V x) {  // the approximation and one Newton step: 2e-7
   const V r = hn::ApproximateReciprocal(x);
   return hn::Mul(r, hn::NegMulAdd(x, r, set(2.0f)));
 }
+// x * sigmoid(x) of a NaN is NaN by the first factor.
 HWY_INLINE V sigmoid(V x) { return reciprocal(hn::Add(set(1.0f), exp2(hn::Mul(x, set(-1.44269504f))))); }
 // And rest = 1 - sigmoid(x) to full precision, which a subtraction from 1 has not.
 HWY_INLINE V sigmoid(V x, V& rest) {
