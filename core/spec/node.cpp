@@ -5,6 +5,7 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
@@ -20,6 +21,7 @@ Mark to_mark(const YAML::Mark& m) { return {m.line + 1, m.column + 1}; }
 // Containers under construction live on a stack and move into their parent when they end.
 class TreeBuilder : public YAML::EventHandler {
  public:
+  explicit TreeBuilder(const std::string& text) : text_(text) {}
   Node root;
 
   void OnDocumentStart(const YAML::Mark&) override {}
@@ -35,6 +37,7 @@ class TreeBuilder : public YAML::EventHandler {
                 const std::string& value) override {
     refuse_anchor(mark, anchor);
     refuse_tag(mark, tag);
+    refuse_open_quote(mark);
     place({.kind = NodeKind::scalar, .quoted = tag == "!", .mark = to_mark(mark), .text = value});
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -53,7 +56,20 @@ class TreeBuilder : public YAML::EventHandler {
     Node node;
     bool has_key = false;
   };
+  const std::string& text_;
   std::vector<Open> stack_;
+
+  // The library takes the end of the file for a closing quote.
+  void refuse_open_quote(const YAML::Mark& mark) const {
+    const size_t begin = size_t(std::max(mark.pos, 0));
+    const char quote = begin < text_.size() ? text_[begin] : ' ';
+    if (quote != '"' && quote != '\'') return;
+    for (size_t i = begin + 1; i < text_.size(); ++i) {
+      if (quote == '"' && text_[i] == '\\') ++i;
+      else if (text_[i] == quote) return;
+    }
+    refuse(mark, "a closing quote", "the end of the file", "close the quote");
+  }
 
   static void refuse_anchor(const YAML::Mark& mark, YAML::anchor_t anchor) {
     if (anchor != 0)
@@ -106,7 +122,7 @@ Node parse_yaml(const std::string& text) {
   std::istringstream in(text);
   try {
     YAML::Parser parser(in);
-    TreeBuilder tree, second;
+    TreeBuilder tree(text), second(text);
     parser.HandleNextDocument(tree);
     if (parser.HandleNextDocument(second))
       throw SyntaxError{second.root.mark, "one document", "a second one", "remove the `---` between them"};

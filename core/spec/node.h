@@ -8,7 +8,7 @@
 
 namespace trainer {
 
-inline constexpr size_t kMaxSpecBytes = 256 * 1024;
+inline constexpr size_t kMaxSpecBytes = 128 * 1024;
 inline constexpr int kMaxSpecDepth = 12;
 
 struct Mark {  // both count from 1

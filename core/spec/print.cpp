@@ -1,6 +1,7 @@
 #include "core/spec/print.h"
 
 #include <algorithm>
+#include <regex>
 
 #include "core/spec/table.h"
 
@@ -112,8 +113,9 @@ std::string spec_markdown() {
                         section.about);
     for (const auto& key : spec_table()) {
       if (key.path.substr(0, key.path.rfind('.')) != section.path) continue;
+      const std::string legal = std::regex_replace(key.legal, std::regex("\\|"), "\\|");
       const std::string only = key.traits.only ? fmt::format(" Only with {}.", key.traits.only->words) : "";
-      page += fmt::format("| `{}` | {} | {} | {}{} |\n", key.path.substr(section.path.size() + 1), key.legal,
+      page += fmt::format("| `{}` | {} | {} | {}{} |\n", key.path.substr(section.path.size() + 1), legal,
                           default_text(key), key.about, only);
     }
   }

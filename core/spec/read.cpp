@@ -55,6 +55,7 @@ class DocumentReader {
     if (map.kind != NodeKind::map) {
       const std::string what = section.empty() ? "a map of sections" : "a map of keys";
       report(map.mark, section, what, describe(map), fmt::format("the keys are: {}", join(names_in(section), ", ")));
+      bad_.insert(section);
       return;
     }
     for (const Entry& entry : map.entries) {
@@ -73,11 +74,12 @@ class DocumentReader {
              "remove one of the two");
       return;
     }
-    if (const auto* key = find_key(path)) {
+    const bool nested = entry.key.find('.') == entry.key.npos;
+    if (const auto* key = nested ? find_key(path) : nullptr) {
       loaded_.origins[target] = {file_, entry.value.mark.line, entry.value.mark.column};
       bad_.erase(target);  // the command line replaces the file's value, though not the file's problem
       if (!key->read(entry.value, loaded_.spec, {file_, path, loaded_.problems, loaded_.unbuilt})) bad_.insert(target);
-    } else if (find_section(spec_sections(), path)) {
+    } else if (nested && find_section(spec_sections(), path)) {
       loaded_.origins[path] = {file_, entry.mark.line, entry.mark.column};
       read_section(path, entry.value);
     } else if (const auto* reserved = find_section(reserved_keys(), path)) {
@@ -104,7 +106,7 @@ class DocumentReader {
     if (const auto alias = path_of_alias(name); !alias.empty()) return std::string(alias);
     if (find_key(name)) return name;  // the whole path as one key
     for (const auto& key : spec_table())
-      if (split_path(key.path).second == name) return key.path;
+      if (split_path(key.path).second == split_path(name).second) return key.path;
     if (const std::string near = nearest(name, names_in(section)); !near.empty()) return join_path(section, near);
     std::vector<std::string> all;
     for (const auto& key : spec_table()) all.push_back(split_path(key.path).second);
@@ -177,9 +179,10 @@ void read_override(const std::string& argument, int line, LoadedSpec& loaded, st
 
 void report_missing(LoadedSpec& loaded, std::set<std::string>& bad) {
   for (const auto& key : spec_table()) {
-    if (!key.traits.required || loaded.origins.contains(key.path) || bad.contains(key.path)) continue;
-    const Origin at = position_of(loaded, key.path);
     const auto [section, name] = split_path(key.path);
+    if (!key.traits.required || loaded.origins.contains(key.path)) continue;
+    if (bad.contains(key.path) || bad.contains(section) || bad.contains("")) continue;
+    const Origin at = position_of(loaded, key.path);
     loaded.problems.push_back({at.file, at.line, at.column, key.path, key.legal, "no such key",
                                fmt::format("add {} to section {}", name, section)});
     bad.insert(key.path);
@@ -241,10 +244,14 @@ std::vector<SpecProblem> all_problems(const LoadedSpec& loaded) {
   return problems;
 }
 
-RunSpec load_spec(const std::string& path, const std::vector<std::string>& overrides) {
-  LoadedSpec loaded = read_spec(path, overrides);
+void throw_problems(const LoadedSpec& loaded) {
   std::vector<SpecProblem> problems = all_problems(loaded);
   if (!problems.empty()) throw SpecError(std::move(problems));
+}
+
+RunSpec load_spec(const std::string& path, const std::vector<std::string>& overrides) {
+  LoadedSpec loaded = read_spec(path, overrides);
+  throw_problems(loaded);
   return std::move(loaded.spec);
 }
 

@@ -35,7 +35,8 @@ std::vector<SpecProblem> not_built_yet(const LoadedSpec&);
 // All problems of both kinds, in order.
 std::vector<SpecProblem> all_problems(const LoadedSpec&);
 
-// Throws SpecError with all of them.
+// Throws SpecError with all of them, where there are any.
+void throw_problems(const LoadedSpec&);
 RunSpec load_spec(const std::string& path, const std::vector<std::string>& overrides = {});
 
 // The inverse of to_json, with all the reader's checks. Throws SpecError, whose messages name `file`.

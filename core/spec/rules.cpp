@@ -43,7 +43,10 @@ class Rules {
 
   bool given(const std::string& path) const { return loaded_.origins.contains(path); }
   bool sound(const Paths& paths) const {
-    return std::none_of(paths.begin(), paths.end(), [&](const auto& p) { return bad_.contains(p); });
+    return std::none_of(paths.begin(), paths.end(), [&](const std::string& path) {
+      const size_t dot = path.find('.');
+      return bad_.contains(path) || bad_.contains(path.substr(0, dot)) || bad_.contains("");
+    });
   }
   // The problem stands at the first of `paths` that is given.
   void refuse(const Paths& paths, std::string wanted, std::string found, std::string advice) {

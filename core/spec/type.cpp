@@ -144,7 +144,7 @@ Type<bool> boolean() {
               },
           .write = [](const bool& value) { return json(value); },
           .schema = {{"type", "boolean"}},
-          .legal = "true \\| false"};
+          .legal = "true | false"};
 }
 
 Type<std::string> text() {
@@ -162,19 +162,23 @@ Type<std::string> text() {
           .legal = "name or path"};
 }
 
-std::string read_word(const Node& node, const std::vector<std::string>& names, const Reading& reading) {
-  if (node.kind == NodeKind::scalar && std::find(names.begin(), names.end(), node.text) != names.end())
-    return node.text;
-  const std::string near = node.kind == NodeKind::scalar ? nearest(node.text, names) : "";
-  reading.wrong(node.mark, join(names, " | "), describe(node),
-                near.empty() ? (names.size() == 1 ? "write " : "write one of ") + join(names, ", ")
-                             : fmt::format("did you mean {}?", near));
-  return "";
-}
-
-void report_unbuilt_word(const Node& node, const std::string& instead, const Reading& reading) {
-  reading.unbuilt.push_back({reading.file, node.mark.line, node.mark.column, reading.key, instead, node.text,
-                             fmt::format("{}: {} is not built yet", reading.key, node.text)});
+std::string read_word(const Node& node, const Words& words, const Reading& reading) {
+  const auto has = [&](const std::vector<std::string>& list) {
+    return node.kind == NodeKind::scalar && std::find(list.begin(), list.end(), node.text) != list.end();
+  };
+  const std::string wanted = join(words.built, " | ");
+  if (has(words.unbuilt)) {
+    reading.unbuilt.push_back({reading.file, node.mark.line, node.mark.column, reading.key, wanted, node.text,
+                               fmt::format("{} is not built yet", node.text)});
+  } else if (!has(words.built)) {
+    const std::string near = node.kind == NodeKind::scalar ? nearest(node.text, words.built) : "";
+    reading.wrong(node.mark, wanted, describe(node),
+                  near.empty()
+                      ? fmt::format("write {}{}", words.built.size() == 1 ? "" : "one of ", join(words.built, ", "))
+                      : fmt::format("did you mean {}?", near));
+    return "";
+  }
+  return node.text;
 }
 
 Type<std::string> word(std::vector<std::string> words) {
@@ -233,7 +237,7 @@ Type<RecomputeSpec> recompute() {
                 return value.kind == RecomputeKind::every ? json{{"every", value.every}} : kind.write(value.kind);
               },
           .schema = {{"anyOf", {kind.schema, map}}},
-          .legal = kind.legal + " \\| {every: k}"};
+          .legal = kind.legal + " | {every: k}"};
 }
 
 }  // namespace trainer

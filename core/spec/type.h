@@ -64,24 +64,24 @@ struct Choice {
   std::string name;
   E value;
 };
-// Finds a word; where it is none of `names`, reports and returns "".
-std::string read_word(const Node&, const std::vector<std::string>& names, const Reading&);
+struct Words {
+  std::vector<std::string> built, unbuilt;
+};
+// Finds a word; where it is none of them, reports and returns "".
+std::string read_word(const Node&, const Words&, const Reading&);
 std::string join(const std::vector<std::string>& words, const char* separator);
-void report_unbuilt_word(const Node&, const std::string& instead, const Reading&);
 
 template <class E>
 Type<E> one_of(std::vector<Choice<E>> choices, std::vector<std::string> unbuilt = {}) {
-  std::vector<std::string> names;
-  for (const auto& c : choices) names.push_back(c.name);
-  std::vector<std::string> all = names;
-  all.insert(all.end(), unbuilt.begin(), unbuilt.end());
+  Words words{.built = {}, .unbuilt = std::move(unbuilt)};
+  for (const auto& c : choices) words.built.push_back(c.name);
+  std::vector<std::string> all = words.built;
+  all.insert(all.end(), words.unbuilt.begin(), words.unbuilt.end());
   return {.read =
               [=](const Node& node, E& value, const Reading& reading) {
-                const std::string name = read_word(node, all, reading);
+                const std::string name = read_word(node, words, reading);
                 for (const auto& c : choices)
                   if (c.name == name) value = c.value;
-                if (!name.empty() && std::find(unbuilt.begin(), unbuilt.end(), name) != unbuilt.end())
-                  report_unbuilt_word(node, join(names, " | "), reading);
                 return !name.empty();
               },
           .write =
@@ -91,7 +91,7 @@ Type<E> one_of(std::vector<Choice<E>> choices, std::vector<std::string> unbuilt 
                 return nlohmann::json();
               },
           .schema = {{"enum", all}},
-          .legal = join(all, " \\| ")};
+          .legal = join(words.built, " | ")};
 }
 
 // A word stands for "no value": `none`, `auto` or `all`.
