@@ -152,10 +152,6 @@ class Product {
   Block block_{};
 };
 
-const MatMulKernel& kernel_for(const MatMul& op) {
-  return op.a.dtype == DType::bf16 && cpu_level() == Level::avx512_bf16 ? pair_kernel() : float_kernel();
-}
-
 void check_shapes(const MatMul& op) {
   const auto is = [](const Tensor& t, int64_t rows, int64_t columns) {
     return t && t.shape.rank == 2 && t.shape[0] == rows && t.shape[1] == columns;
@@ -176,17 +172,21 @@ void check_shapes(const MatMul& op) {
 
 }  // namespace
 
+const MatMulKernel& matmul_kernel(const MatMul& op) {
+  return op.a.dtype == DType::bf16 && cpu_level() == Level::avx512_bf16 ? pair_kernel() : float_kernel();
+}
+
 size_t scratch_bytes(const MatMul& op, const MatMulKernel& kernel, int workers) {
   return Cut(op, kernel).bytes(workers);
 }
-size_t scratch_bytes(const MatMul& op) { return scratch_bytes(op, kernel_for(op), planned_workers()); }
+size_t scratch_bytes(const MatMul& op) { return scratch_bytes(op, matmul_kernel(op), planned_workers()); }
 
 void multiply(Pool& pool, const MatMul& op, std::span<std::byte> scratch, const MatMulKernel& kernel) {
   check_shapes(op);
   if (op.m() > 0 && op.n() > 0) Product(pool, op, kernel, scratch).run();
 }
 void multiply(Pool& pool, const MatMul& op, std::span<std::byte> scratch) {
-  multiply(pool, op, scratch, kernel_for(op));
+  multiply(pool, op, scratch, matmul_kernel(op));
 }
 
 void run(Stream& stream, const MatMul& op) { multiply(pool_of(stream), op, stream.scratch()); }

@@ -4,7 +4,7 @@
 // [elements][width] of four bytes: an f32, or a pair of bf16 that are neighbours along k. Lanes and halves of pairs
 // that do not exist are zero.
 #pragma once
-#include "core/tensor/tensor.h"
+#include "core/ops/matmul.h"
 
 namespace trainer::cpu {
 
@@ -39,8 +39,9 @@ struct MatMulKernel {
   void (*pack)(const Factor&, const PanelPart&, int64_t width, std::byte* to);
   void (*multiply)(const BlockProduct&);
 };
-const MatMulKernel& float_kernel();  // any level; bf16 is widened while it is packed
-const MatMulKernel& pair_kernel();   // bf16 only. REQUIRES: cpu_level() == Level::avx512_bf16
+const MatMulKernel& float_kernel();                // any level; bf16 is widened while it is packed
+const MatMulKernel& pair_kernel();                 // bf16 only. REQUIRES: cpu_level() == Level::avx512_bf16
+const MatMulKernel& matmul_kernel(const MatMul&);  // the one of the two that this CPU is given
 
 // Rows of c before and after the products.
 struct RowEnds {
