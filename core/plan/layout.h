@@ -1,6 +1,6 @@
 // Offsets: every slot of every plan gets its bytes of the one arena.
 //
-// From 0 on: control, outcome, the state; above them the slots that come and go, each plan from the same base, first
+// From 0 on: control, outcome, the state; above them the slots that come and go, each plan from the same base, best
 // fit in the order of the list; above the highest of these the lanes' scratch. Everything is aligned to kArenaAlign.
 #pragma once
 #include "core/plan/plan.h"
