@@ -22,6 +22,7 @@ std::map<std::string, std::string> read_weight_map(const File& directory) {
       parse_strict_json(read_text(file, kMaxIndex, Exit::checkpoint), file.path(), Exit::checkpoint);
   check(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(), Exit::checkpoint,
         "{}: wanted an object 'weight_map'", file.path());
+  check(!json["weight_map"].empty(), Exit::checkpoint, "{}: its weight_map is empty", file.path());
   std::map<std::string, std::string> map;
   for (const auto& [tensor, value] : json["weight_map"].items()) {
     check(value.is_string() && is_plain_name(value.get<std::string>()), Exit::checkpoint,

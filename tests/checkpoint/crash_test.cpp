@@ -111,7 +111,7 @@ TEST_CASE("what a disk changes on the way is found at the load") {
   const World world;
   {
     const Failpoints asked("shard_write@n=2:flip=77");
-    world.save_second(2);
+    Saver({world.directory.path, {.keep = 2, .keep_every = {}}, 2, 2}).save(World::second().view(), run_at(2));
   }
   CHECK(loaded_step(world) == 1);
 }
