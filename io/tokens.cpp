@@ -90,9 +90,11 @@ void check_modes(const DataFile& idx, const Header& h) {
   const uint64_t at = kHeaderBytes + 12 * h.sequences + 8 * h.documents;
   if (idx.size() == at) return;
   Column<int8_t> modes(idx, at, h.sequences);
-  for (uint64_t i = 0; i < h.sequences; ++i)
-    check(modes.next() == 0, Exit::data, "{} at byte {}: sequence {} is not text (multimodal files are not read)",
-          idx.path(), modes.last_offset(), i);
+  for (uint64_t i = 0; i < h.sequences; ++i) {
+    const int8_t mode = modes.next();
+    check(mode == 0, Exit::data, "{} at byte {}: sequence {} is not text (multimodal files are not read)", idx.path(),
+          modes.last_offset(), i);
+  }
 }
 
 }  // namespace
