@@ -140,3 +140,24 @@ TEST_CASE("logits a token at a time against the cache equal those of the whole s
     require_close(one.generate(sample.tokens), whole.logits(sample), {1e-5, 1e-5});
   }
 }
+
+TEST_CASE("in bf16, loss and gradients are those of f32 but for rounding") {
+  for (const NamedSpec& variant : all_variants()) {
+    RunModel exact(variant.spec);
+    RunSpec rounded_spec = variant.spec;
+    rounded_spec.precision.compute = Precision::bf16;
+    RunModel rounded(rounded_spec);
+    for (ParamId id = 0; id < exact.model().params.size(); ++id) exact.param(id).set(rounded.param(id).values());
+    const Sample sample = random_sample(variant.spec, 6);
+    const double loss = exact.train(sample).loss_sum;
+    INFO(variant.name);
+    CHECK(rounded.train(sample).loss_sum == Approx(loss).epsilon(5e-3));
+    for (ParamId id = 0; id < exact.model().params.size(); ++id) {
+      Values difference = rounded.grad(id).values();
+      const Values wanted = exact.grad(id).values();
+      for (size_t i = 0; i < wanted.size(); ++i) difference[i] -= wanted[i];
+      INFO(exact.model().params[id].name);
+      CHECK(norm_of(difference) <= 0.05 * norm_of(wanted) + 0.02);
+    }
+  }
+}

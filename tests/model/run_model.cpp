@@ -51,7 +51,7 @@ class NoGroups final : public Groups {
 
 SmallDevice::SmallDevice()
     : arena_(static_cast<std::byte*>(std::aligned_alloc(128, kScratch))),
-      device_({arena_.get(), kScratch}, {.offset = {}, .bytes = {kScratch}}, {.threads = 2, .pin = false}) {}
+      device_({arena_.get(), kScratch}, {.offset = {}, .bytes = {kScratch}}, {.threads = 1, .pin = false}) {}
 
 Sample random_sample(const RunSpec& spec, uint32_t seed) {
   const int64_t T = spec.data.seq_len, N = spec.train.micro_batch * T, cut = T / 3;
