@@ -101,7 +101,7 @@ std::vector<Key<RunSpec>> make_table() {
       KEY(model.qkv_bias, on_off, "Biases on the query, key and value projections.", derived("true for gpt2, false for llama")),
       KEY(model.qk_norm, on_off, "RMSNorm over each head's queries and keys (llama only)."),
       KEY(model.sliding_window, or_word("none", integer({.low = 1})), "A position attends to this many positions, itself included."),
-      KEY(model.dropout, real({.high = 1, .open_high = true}), "Probability, after the embedding and each block, and on attention."),
+      KEY(model.dropout, real({.high = 1, .open_high = true}), "Probability that an activation is dropped in training."),
       KEY(model.init_std, real({.high = 10, .open_low = true}), "Standard deviation of initial weights; residual projections are scaled down by sqrt(2 * num_layers)."),
       KEY(model.rope.theta, real({.open_low = true}), "Base of the rotary frequencies.", only(kLlama)),
       KEY(model.rope.scaling.kind, one_of<RopeScalingKind>({{"none", RopeScalingKind::none}, {"llama3", RopeScalingKind::llama3}}), "How the frequencies are stretched for long contexts.", only(kLlama)),
