@@ -11,7 +11,6 @@
 #include "app/place.h"
 #include "app/plan_command.h"
 #include "app/train.h"
-#include "core/spec/print.h"
 #include "io/failpoints.h"
 
 namespace trainer {
@@ -38,7 +37,7 @@ void add_check_command(CLI::App& app, int& exit_code) {
   command->add_flag("--schema", *schema, "print the JSON Schema of run specs");
   command->add_option("overrides", o->overrides, "section.key=value");
   command->callback([=, &exit_code] {
-    if (*schema) std::cout << json_schema() << "\n";
+    if (*schema) exit_code = print_schema(std::cout);
     else exit_code = run_check(o->config, o->overrides, *json, std::cout, std::cerr);
   });
 }
@@ -46,7 +45,7 @@ void add_check_command(CLI::App& app, int& exit_code) {
 int run_training(const TrainOptions& o) {
   const Place place = find_place(o.ranks);
   const LoadedSpec loaded = read_spec(o.config, o.overrides);
-  if (auto problems = all_problems(loaded); !problems.empty()) throw SpecError(std::move(problems));
+  throw_problems(loaded);
   return int(train(loaded, place));
 }
 

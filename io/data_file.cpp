@@ -71,6 +71,9 @@ uint32_t crc32c_of(const DataFile& file) {
 }
 
 OutputFile::OutputFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".partial") {
+  std::error_code ignored;  // the open below says what is wrong
+  if (const auto folder = std::filesystem::path(path_).parent_path(); !folder.empty())
+    std::filesystem::create_directories(folder, ignored);
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   check(fd_ >= 0, Exit::disk, "{}: cannot be created: {}", temporary_, std::strerror(errno));
   buffer_.reserve(kPiece);
