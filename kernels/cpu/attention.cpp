@@ -14,7 +14,7 @@ namespace trainer::cpu {
 namespace {
 
 // Tasks that forward is cut into at least, where its queries allow: enough to occupy and to balance many workers.
-constexpr int64_t kForwardTasks = 64;
+constexpr int64_t kForwardTasks = 32;
 
 void check_rows(const char* op, const char* name, const Tensor& t, const Shape& wanted) {
   check(t && t.shape == wanted, Exit::device, "{}: {}: wanted [{}, {}, {}], found another shape", op, name, wanted[0],

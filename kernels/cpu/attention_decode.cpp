@@ -1,4 +1,5 @@
-// One new token per sequence against a cache: dot products, an online softmax over blocks of keys, sums of values.
+#include "kernels/cpu/attention_decode.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -12,25 +13,6 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/pool.h"
 
-#ifndef TRAINER_ATTENTION_DECODE_ONCE
-#define TRAINER_ATTENTION_DECODE_ONCE
-namespace trainer::cpu {
-
-inline constexpr int64_t kBlock = 64;  // keys whose weights are known before their values are added
-
-// The query heads of one kv head of one sequence; `keys` and `values` are the rows [0, count) that they see.
-template <class T>
-struct DecodeJob {
-  const T *q, *keys, *values;
-  T* out;
-  int64_t heads, width, row, count;  // `row`: elements from one row of the cache to the next
-  float scale;
-  float *sums, *weights, *top, *total;  // scratch: [heads, width], [heads, kBlock], [heads], [heads]
-};
-
-}  // namespace trainer::cpu
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace trainer::cpu::HWY_NAMESPACE {
 namespace {
@@ -40,7 +22,7 @@ template <class T>
 void weigh_block(const DecodeJob<T>& job, const T* keys, int64_t head, int64_t count) {
   const size_t n = size_t(job.width);
   const T* q = job.q + head * job.width;
-  float *weights = job.weights + head * kBlock, *sums = job.sums + head * job.width;
+  float *weights = job.weights + head * kDecodeBlock, *sums = job.sums + head * job.width;
   float top = job.top[head];
   for (int64_t k = 0; k < count; ++k, keys += job.row) {
     weights[k] = job.scale * kLog2E * sum_over(n, [&](V sum, size_t i, auto part) HWY_ATTR {
@@ -65,13 +47,13 @@ void attention_decode(const DecodeJob<T>& job) {
   std::fill_n(job.sums, job.heads * job.width, 0.0f);
   std::fill_n(job.top, job.heads, kHidden);
   std::fill_n(job.total, job.heads, 0.0f);
-  for (int64_t begin = 0; begin < job.count; begin += kBlock) {
-    const int64_t count = smaller(kBlock, job.count - begin);
+  for (int64_t begin = 0; begin < job.count; begin += kDecodeBlock) {
+    const int64_t count = smaller(kDecodeBlock, job.count - begin);
     for (int64_t h = 0; h < job.heads; ++h) {
       weigh_block(job, job.keys + begin * job.row, h, count);
       float* sums = job.sums + h * job.width;
       for (int64_t k = 0; k < count; ++k) {
-        const V weight = set(job.weights[h * kBlock + k]);
+        const V weight = set(job.weights[h * kDecodeBlock + k]);
         const T* value = job.values + (begin + k) * job.row;
         for_vectors(size_t(job.width), [&](size_t i, auto part) HWY_ATTR {
           store(hn::MulAdd(weight, load(value + i, part), load(sums + i, part)), sums + i, part);
@@ -94,14 +76,14 @@ namespace {
 template <class T>
 void carve(DecodeJob<T>& job, Carver memory) {
   job.sums = memory.take<float>(job.heads * job.width);
-  job.weights = memory.take<float>(job.heads * kBlock);
+  job.weights = memory.take<float>(job.heads * kDecodeBlock);
   job.top = memory.take<float>(job.heads);
   job.total = memory.take<float>(job.heads);
 }
 size_t worker_bytes(const AttentionDecode& op) {
   const int64_t heads = op.q.shape[1] / op.kv_heads;
   Carver count(nullptr);
-  for (int64_t n : {heads * op.q.shape[2], heads * kBlock, heads, heads}) count.take<float>(n);
+  for (int64_t n : {heads * op.q.shape[2], heads * kDecodeBlock, heads, heads}) count.take<float>(n);
   return count.used();
 }
 

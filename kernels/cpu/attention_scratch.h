@@ -55,7 +55,7 @@ struct ForwardScratch {
     top = memory.take<float>(kTile);
     sum = memory.take<float>(kTile);
     factor = memory.take<float>(kTile);
-    segments = memory.take<int32_t>(job.segments ? keys : 0);
+    segments = memory.take<int32_t>(keys);
   }
 };
 
@@ -80,7 +80,7 @@ struct BackwardScratch {
     delta = memory.take<float>(rows);
     weights = memory.take<float>(kTile * kTile);
     d_scores = memory.take<float>(kTile * kTile);
-    segments = memory.take<int32_t>(job.segments ? rows : 0);
+    segments = memory.take<int32_t>(rows);
   }
 };
 
@@ -106,7 +106,7 @@ struct PairForwardScratch {
     sum = memory.take<float>(kTile);
     factor = memory.take<float>(kTile);
     weights = memory.take<bf16>(kTile * kWeightRow);
-    segments = memory.take<int32_t>(job.segments ? keys : 0);
+    segments = memory.take<int32_t>(keys);
   }
 };
 
@@ -135,7 +135,7 @@ struct PairBackwardScratch {
     weight_pairs = memory.take<uint32_t>(kTile / 2 * kWeightPairRow);
     d_score_pairs = memory.take<uint32_t>(kTile / 2 * kWeightPairRow);
     d_scores = memory.take<bf16>(kTile * kWeightRow);
-    segments = memory.take<int32_t>(job.segments ? rows : 0);
+    segments = memory.take<int32_t>(rows);
   }
 };
 

@@ -6,9 +6,12 @@
 #define TRAINER_ATTENTION_VECTOR_INL_H_
 #endif
 
+#include <cstring>
 #include <type_traits>
 
+#include <hwy/cache_control.h>
 #include "kernels/cpu/attention_job.h"
+
 #include "kernels/cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -109,16 +112,22 @@ HWY_INLINE void scale_row(const From* HWY_RESTRICT from, float factor, int64_t n
               [&](size_t i, auto part) HWY_ATTR { store(hn::Mul(set(factor), load(from + i, part)), to + i, part); });
 }
 
-// Rows [0, count) of a head as dense rows of f32 at `stride`; rows up to `padded` and columns beyond the width are
-// zero.
+// Rows that tiles read of `count`: whole register tiles, and whole panels.
+HWY_INLINE int64_t padded_rows(int64_t count) {
+  return larger(round_up(count, kRegisterRows), round_up(count, kPanel));
+}
+
+// Rows [0, count) of a head as rows of f32 at `stride`; zero are rows up to padded_rows and columns up to a whole
+// vector.
 template <class T>
-void gather_rows(const T* from, int64_t from_stride, int64_t width, int64_t count, int64_t padded, float factor,
-                 float* to, int64_t stride) {
+void gather_rows(const T* from, int64_t from_stride, int64_t width, int64_t count, float factor, float* to,
+                 int64_t stride) {
+  const int64_t columns = round_up(width, int64_t(kWidth));
   for (int64_t t = 0; t < count; ++t, from += from_stride, to += stride) {
     scale_row(from, factor, width, to);
-    for (int64_t i = width; i < stride; ++i) to[i] = 0;
+    for (int64_t i = width; i < columns; ++i) to[i] = 0;
   }
-  for (int64_t i = 0; i < (padded - count) * stride; ++i) to[i] = 0;
+  std::memset(to, 0, size_t((padded_rows(count) - count) * stride) * sizeof(float));
 }
 
 // Rows [rows][columns] at stride `src_row` become [columns][kPanel]: four by four. `rows` is kPanel; columns are read

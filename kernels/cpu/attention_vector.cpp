@@ -15,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace trainer::cpu::HWY_NAMESPACE {
 namespace {
 
-// A pair of tiles: `queries` from q on, at most kTile keys from k on, and how much those see of these.
+// A tile of `queries` from q on, and the tile of keys from k on; whether some of those must not see some of these.
 struct TilePair {
   int64_t q, queries, k;
   bool hides;
@@ -24,8 +24,7 @@ struct TilePair {
 
 // Hides from six rows of scores, of queries q... and keys k..., what they must not see. `segments` are those of the
 // keys from k on.
-HWY_INLINE void hide(const AttentionJob& job, int64_t q, int64_t k, const int32_t* segments, V hidden,
-                     RegisterTile<2>& scores) {
+HWY_INLINE void hide(const AttentionJob& job, int64_t q, int64_t k, const int32_t* segments, RegisterTile<2>& scores) {
   const DI di;
 #pragma GCC unroll 2
   for (int v = 0; v < 2; ++v) {
@@ -36,7 +35,7 @@ HWY_INLINE void hide(const AttentionJob& job, int64_t q, int64_t k, const int32_
       auto sees = hn::And(hn::Lt(key, hn::Set(di, query + 1)), hn::Gt(key, hn::Set(di, query - int32_t(job.window))));
       if (job.segments && query < job.length)
         sees = hn::And(sees, hn::Eq(hn::LoadU(di, segments + v * int64_t(kWidth)), hn::Set(di, job.segments[query])));
-      scores.at[i][v] = hn::IfThenElse(hn::RebindMask(df, sees), scores.at[i][v], hidden);
+      scores.at[i][v] = hn::IfThenElse(hn::RebindMask(df, sees), scores.at[i][v], set(kHidden));
     }
   }
 }
@@ -63,7 +62,7 @@ struct Forward {
       scores.zero();
       scores.add_product({w.q + row * w.stride, w.stride, 1}, w.k_panels + (pair.k - first + k) * job.width, kPanel,
                          job.width);
-      if (pair.hides) hide(job, q, pair.k + k, w.segments + (pair.k - first + k), set(kHidden), scores);
+      if (pair.hides) hide(job, q, pair.k + k, w.segments + (pair.k - first + k), scores);
       scores.write(s + k, kTile);
     }
     for (int64_t i = row; i < row + kRegisterRows; ++i, s += kTile) {
@@ -101,7 +100,7 @@ struct Forward {
   void tile(const T* q, T* out, float* lse, int64_t begin, int64_t queries) const {
     TilePair pair{begin, queries, 0, false};
     const int64_t rows = pair.groups() * kRegisterRows;
-    gather_rows(q, job.q.stride, job.width, queries, rows, job.scale * kLog2E, w.q, w.stride);
+    gather_rows(q, job.q.stride, job.width, queries, job.scale * kLog2E, w.q, w.stride);
     std::memset(w.out, 0, size_t(rows * w.stride) * sizeof(float));
     for (int64_t i = 0; i < rows; ++i) {
       w.top[i] = kHidden;
@@ -123,10 +122,10 @@ struct Forward {
 
 template <class T>
 void attention_forward(const AttentionJob& job, const ForwardScratch& w) {
-  const int64_t first = w.first, keys = job.end - first, padded = w.keys;
-  gather_rows(data_of<const T>(job.k, first), job.k.stride, job.width, keys, padded, 1, w.v, w.stride);
-  pack_panels(w.v, w.stride, padded, job.width, w.k_panels);
-  gather_rows(data_of<const T>(job.v, first), job.v.stride, job.width, keys, padded, 1, w.v, w.stride);
+  const int64_t first = w.first, keys = job.end - first;
+  gather_rows(data_of<const T>(job.k, first), job.k.stride, job.width, keys, 1, w.v, w.stride);
+  pack_panels(w.v, w.stride, keys, job.width, w.k_panels);
+  gather_rows(data_of<const T>(job.v, first), job.v.stride, job.width, keys, 1, w.v, w.stride);
   const Forward forward{job, w, first, round_up(job.width, int64_t(kWidth))};
   for (int64_t h = 0; h < job.heads; ++h)
     for (int64_t q = job.begin; q < job.end; q += kTile)
@@ -149,7 +148,7 @@ struct Backward {
       RegisterTile<2> p, d;
       p.zero();
       p.add_product({w.q + q * w.stride, w.stride, 1}, w.k_panels + (pair.k + k) * job.width, kPanel, job.width);
-      if (pair.hides) hide(job, q, pair.k + k, w.segments + pair.k + k, set(kHidden), p);
+      if (pair.hides) hide(job, q, pair.k + k, w.segments + pair.k + k, p);
 #pragma GCC unroll 6
       for (int i = 0; i < kRegisterRows; ++i)
 #pragma GCC unroll 2
@@ -218,11 +217,9 @@ struct Backward {
 // What a head's backward reads of its rows: q and d_out as f32, lse, and delta = rowsum(d_out * out).
 template <class T>
 void prepare_head(const AttentionJob& job, const BackwardScratch& w, int64_t h) {
-  const int64_t n = job.length, padded = round_up(n, kTile);
-  gather_rows(data_of<const T>(job.q) + h * job.width, job.q.stride, job.width, n, padded, job.scale * kLog2E, w.q,
-              w.stride);
-  gather_rows(data_of<const T>(job.d_out) + h * job.width, job.d_out.stride, job.width, n, padded, 1, w.d_out,
-              w.stride);
+  const int64_t n = job.length, padded = padded_rows(n);
+  gather_rows(data_of<const T>(job.q) + h * job.width, job.q.stride, job.width, n, job.scale * kLog2E, w.q, w.stride);
+  gather_rows(data_of<const T>(job.d_out) + h * job.width, job.d_out.stride, job.width, n, 1, w.d_out, w.stride);
   for (int64_t t = 0; t < padded; ++t) {
     w.lse[t] = t < n ? job.lse[h * n + t] : -kHidden;  // of rows that do not exist: their weights are 0
     w.delta[t] = 0;
@@ -243,12 +240,12 @@ void scatter_rows(const float* rows, int64_t stride, int64_t count, float factor
 
 template <class T>
 void attention_backward(const AttentionJob& job, const BackwardScratch& w) {
-  const int64_t n = job.length, padded = round_up(n, kTile);
+  const int64_t n = job.length, padded = padded_rows(n);
   const size_t bytes = size_t(padded * w.stride) * sizeof(float);
-  gather_rows(data_of<const T>(job.v), job.v.stride, job.width, n, padded, 1, w.k, w.stride);
-  pack_panels(w.k, w.stride, padded, job.width, w.v_panels);
-  gather_rows(data_of<const T>(job.k), job.k.stride, job.width, n, padded, 1, w.k, w.stride);
-  pack_panels(w.k, w.stride, padded, job.width, w.k_panels);
+  gather_rows(data_of<const T>(job.v), job.v.stride, job.width, n, 1, w.k, w.stride);
+  pack_panels(w.k, w.stride, n, job.width, w.v_panels);
+  gather_rows(data_of<const T>(job.k), job.k.stride, job.width, n, 1, w.k, w.stride);
+  pack_panels(w.k, w.stride, n, job.width, w.k_panels);
   std::memset(w.d_k, 0, bytes);
   std::memset(w.d_v, 0, bytes);
   const Backward backward{job, w, round_up(job.width, int64_t(kWidth))};

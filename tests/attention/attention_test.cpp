@@ -39,8 +39,8 @@ TEST_CASE("attention with grouped heads, several sequences and strided rows") {
 
 TEST_CASE("attention with a sliding window, narrower and wider than a tile") {
   for (DType dtype : {DType::f32, DType::bf16})
-    for (int64_t window : {1, 2, 7, 31, 96, 97, 128, 250, 1000})
-      check_case({.batch = 2, .length = 301, .heads = 2, .kv_heads = 1, .width = 64, .window = window, .dtype = dtype});
+    for (int64_t window : {1, 7, 96, 97, 150, 1000})
+      check_case({.batch = 2, .length = 211, .heads = 2, .kv_heads = 1, .width = 64, .window = window, .dtype = dtype});
 }
 
 TEST_CASE("attention within documents, sorted or not, alone and with a window") {
@@ -48,7 +48,7 @@ TEST_CASE("attention within documents, sorted or not, alone and with a window") 
     for (int64_t window : {0, 19, 150})
       for (int documents : {1, 2, 5, 1000})
         check_case({.batch = 2,
-                    .length = 277,
+                    .length = 197,
                     .heads = 2,
                     .kv_heads = 2,
                     .width = 64,
