@@ -104,11 +104,11 @@ void Journal::step(const StepRecord& r) {
   show(r);
 }
 
-// At most one line a second, so that a small model's log stays readable; metrics.jsonl has every step.
+// At most one line in five seconds, so that a small model's log stays readable; metrics.jsonl has every step.
 void Journal::show(const StepRecord& r) {
   const auto now = Clock::now();
   const bool edge = r.report.step <= 3 || r.report.step == total_;
-  if (!edge && now - last_line_ < std::chrono::seconds(1)) return;
+  if (!edge && now - last_line_ < std::chrono::seconds(5)) return;
   if (isatty(STDERR_FILENO) && !edge) return;  // the progress bar says it
   last_line_ = now;
   const double rate = r.report.tokens / r.step_seconds;
