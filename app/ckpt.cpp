@@ -1,5 +1,6 @@
 #include "app/ckpt.h"
 
+#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 #include <set>

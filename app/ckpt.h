@@ -1,6 +1,9 @@
 // `trainer ckpt`: look at checkpoints, compare them, and exchange them with Hugging Face.
 #pragma once
-#include <CLI/CLI.hpp>
+
+namespace CLI {
+class App;
+}
 
 namespace trainer {
 

@@ -1,5 +1,6 @@
 #include "app/data.h"
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <filesystem>
 #include <map>

@@ -1,12 +1,15 @@
 // `trainer data`: text to packed tokens, a look into them, a check of them, and vocabularies.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <iosfwd>
 #include <string>
 #include <vector>
 
 #include "io/documents.h"
 #include "io/tokenizer.h"
+
+namespace CLI {
+class App;
+}
 
 namespace trainer {
 

@@ -1,6 +1,7 @@
 #include "app/generate.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cmath>

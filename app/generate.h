@@ -1,9 +1,12 @@
 // `trainer generate`: text from a checkpoint.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <random>
 #include <span>
+
+namespace CLI {
+class App;
+}
 
 namespace trainer {
 

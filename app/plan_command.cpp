@@ -1,6 +1,7 @@
 #include "app/plan_command.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <fstream>
 #include <memory>

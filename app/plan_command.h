@@ -1,6 +1,9 @@
 // `trainer plan`: what a run will need and do, before it starts.
 #pragma once
-#include <CLI/CLI.hpp>
+
+namespace CLI {
+class App;
+}
 
 namespace trainer {
 

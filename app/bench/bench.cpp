@@ -1,6 +1,7 @@
 #include "app/bench/bench.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <memory>
 

@@ -1,10 +1,13 @@
 // `trainer bench`: figures, each beside the roof that the same run found.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace trainer {
 
