@@ -1,6 +1,7 @@
 #include "app/evaluate.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <limits>
 #include <memory>
@@ -25,22 +26,6 @@ struct Options {
   bool json = false;
 };
 
-// The batch: the first sequences of the data, in its order. Everything is computed in fp32.
-RunSpec spec_of(const Checkpoint& checkpoint, const Options& o) {
-  RunSpec spec = decoding_spec(model_from_json(checkpoint.manifest.run.model, checkpoint.path));
-  spec.data.seq_len = o.seq_len > 0 ? o.seq_len : spec.model.max_seq_len;
-  check(spec.data.seq_len <= spec.model.max_seq_len, Exit::usage, "--seq-len: wanted at most the model's {}, found {}",
-        spec.model.max_seq_len, o.seq_len);
-  spec.data.train = spec.data.valid = {{o.data, 1}};
-  spec.train.steps = 1;
-  spec.train.micro_batch = o.batch;
-  spec.train.global_batch = {o.batch, false};
-  spec.train.clip = std::nullopt;
-  spec.train.eval_sequences = std::nullopt;
-  spec.model.dropout = 0;
-  return spec;
-}
-
 // Both splits are the whole file; `valid` comes in the file's order.
 class FirstBatch final : public Feed {
  public:
@@ -52,23 +37,6 @@ class FirstBatch final : public Feed {
  private:
   TokenFeed feed_;
 };
-
-void write_logits(const RunSpec& spec, const Checkpoint& checkpoint, Feed& feed, const std::string& path) {
-  const Mesh mesh;
-  const Model model = build_model(spec, mesh);
-  const ForwardLayout layout =
-      lay_out_forward(plan_state(spec, model), model, spec.train.micro_batch * spec.data.seq_len);
-  const auto memory = open_memory(spec.device);
-  const auto device = open_device(spec.device, layout.program, memory->reserve(layout.program.arena_bytes));
-  const auto groups = open_groups(mesh);
-  load_state(checkpoint, state_view(layout.program, model, device->arena()), {.weights_only = true});
-  ForwardPass pass(layout, model, *device, *groups);
-  feed.fill(device->lane(Lane::load), Split::valid, 0, 0, pass.batch());
-  device->drain();
-  const Tensor all = pass.run(Phase::evaluate);
-  Tensor logits = column_part(all, 0, spec.model.vocab_size);
-  write_tensor_file(path, {{"logits", {spec.train.micro_batch, spec.data.seq_len, spec.model.vocab_size}, logits}});
-}
 
 // One training step whose learning rate is zero leaves every bucket's gradient where it was reduced.
 StateView gradients_of(const Planned& p, std::span<std::byte> arena) {
@@ -87,31 +55,15 @@ StateView gradients_of(const Planned& p, std::span<std::byte> arena) {
   return view;
 }
 
-StepReport write_gradients(const RunSpec& spec, const Checkpoint& checkpoint, Feed& feed, const std::string& path) {
-  Rig rig = open_rig(plan_run(spec, 1, 0));
-  const Planned& p = rig.planned;
-  load_state(checkpoint, state_view(p.program, p.model, rig.arena()), {.weights_only = true});
-  Engine engine(p.program, p.spec, p.mesh, p.model, {*rig.device, *rig.groups, feed});
-  Control control{};
-  control.bias1 = control.bias2 = 1;
-  control.max_norm = std::numeric_limits<float>::infinity();
-  const StepReport report = engine.step(plan_keys(spec, 1).front(), control);
-  rig.device->drain();
-  const StateView view = gradients_of(p, rig.arena());
-  for (const StatePart& part : view.parts)
-    launch(rig.device->lane(Lane::compute), Scale{part.values, float(1 / report.tokens)});
-  rig.device->drain();
-  if (!path.empty()) write_boxes_file(path, boxes_of(view));
-  return report;
-}
-
 int run(const Options& o) {
   install_device({});
   const Checkpoint checkpoint = open_checkpoint(o.checkpoint);
-  const RunSpec spec = spec_of(checkpoint, o);
+  RunSpec spec = evaluation_spec(checkpoint, o.batch, o.seq_len);
+  spec.data.train = spec.data.valid = {{o.data, 1}};
   FirstBatch feed(spec);
-  if (!o.logits.empty()) write_logits(spec, checkpoint, feed, o.logits);
-  const StepReport report = write_gradients(spec, checkpoint, feed, o.gradients);
+  const Evaluation evaluation{spec, checkpoint, feed};
+  if (!o.logits.empty()) write_logits(evaluation, o.logits);
+  const StepReport report = write_gradients(evaluation, o.gradients);
   if (o.json)
     fmt::print("{}\n", nlohmann::ordered_json{{"loss", report.loss},
                                               {"loss_hex", hex_float(report.loss)},
@@ -125,6 +77,56 @@ int run(const Options& o) {
 }
 
 }  // namespace
+
+RunSpec evaluation_spec(const Checkpoint& checkpoint, int64_t batch, int64_t seq_len) {
+  RunSpec spec = decoding_spec(model_from_json(checkpoint.manifest.run.model, checkpoint.path));
+  spec.data.seq_len = seq_len > 0 ? seq_len : spec.model.max_seq_len;
+  check(spec.data.seq_len <= spec.model.max_seq_len, Exit::usage, "--seq-len: wanted at most the model's {}, found {}",
+        spec.model.max_seq_len, seq_len);
+  spec.train.steps = 1;
+  spec.train.micro_batch = batch;
+  spec.train.global_batch = {batch, false};
+  spec.train.clip = std::nullopt;
+  spec.train.eval_sequences = std::nullopt;
+  spec.model.dropout = 0;
+  return spec;
+}
+
+void write_logits(const Evaluation& e, const std::string& path) {
+  const RunSpec& spec = e.spec;
+  const Mesh mesh;
+  const Model model = build_model(spec, mesh);
+  const ForwardLayout layout =
+      lay_out_forward(plan_state(spec, model), model, spec.train.micro_batch * spec.data.seq_len);
+  const auto memory = open_memory(spec.device);
+  const auto device = open_device(spec.device, layout.program, memory->reserve(layout.program.arena_bytes));
+  const auto groups = open_groups(mesh);
+  load_state(e.checkpoint, state_view(layout.program, model, device->arena()), {.weights_only = true});
+  ForwardPass pass(layout, model, *device, *groups);
+  e.feed.fill(device->lane(Lane::load), Split::valid, 0, 0, pass.batch());
+  device->drain();
+  const Tensor all = pass.run(Phase::evaluate);
+  Tensor logits = column_part(all, 0, spec.model.vocab_size);
+  write_tensor_file(path, {{"logits", {spec.train.micro_batch, spec.data.seq_len, spec.model.vocab_size}, logits}});
+}
+
+StepReport write_gradients(const Evaluation& e, const std::string& path) {
+  Rig rig = open_rig(plan_run(e.spec, 1, 0));
+  const Planned& p = rig.planned;
+  load_state(e.checkpoint, state_view(p.program, p.model, rig.arena()), {.weights_only = true});
+  Engine engine(p.program, p.spec, p.mesh, p.model, {*rig.device, *rig.groups, e.feed});
+  Control control{};
+  control.bias1 = control.bias2 = 1;
+  control.max_norm = std::numeric_limits<float>::infinity();
+  const StepReport report = engine.step(plan_keys(e.spec, 1).front(), control);
+  rig.device->drain();
+  const StateView view = gradients_of(p, rig.arena());
+  for (const StatePart& part : view.parts)
+    launch(rig.device->lane(Lane::compute), Scale{part.values, float(1 / report.tokens)});
+  rig.device->drain();
+  if (!path.empty()) write_boxes_file(path, boxes_of(view));
+  return report;
+}
 
 void add_evaluate_command(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand("eval", "loss, logits and gradients of the data's first batch, in fp32");

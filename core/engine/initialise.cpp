@@ -1,6 +1,7 @@
 #include "core/engine/initialise.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <thread>
 
@@ -18,9 +19,16 @@ void in_parallel(int64_t n, F&& f) {
   f(0, n / threads);
 }
 
-void store(std::byte* data, DType dtype, int64_t i, float x) {
-  if (dtype == DType::bf16) reinterpret_cast<bf16*>(data)[i] = to_bf16(x);
-  else reinterpret_cast<float*>(data)[i] = x;
+// Elements of the parameter from `begin` on. A master's bf16 weights are its values, rounded.
+void write_values(uint64_t seed, const Param& param, int64_t begin, const Tensor& to) {
+  if (to.dtype == DType::f32) return initial_values(seed, param, begin, {data_as<float>(to), size_t(to.elements())});
+  std::array<float, 4096> values;
+  auto* out = data_as<bf16>(to);
+  for (int64_t done = 0, n = 0; done < to.elements(); done += n) {
+    n = std::min(int64_t(values.size()), to.elements() - done);
+    initial_values(seed, param, begin + done, std::span(values).first(size_t(n)));
+    std::transform(values.begin(), values.begin() + n, out + done, to_bf16);
+  }
 }
 
 }  // namespace
@@ -30,6 +38,7 @@ void initialise_state(const Program& program, const Model& model, uint64_t seed,
     std::byte* data = arena.data() + s.offset;
     std::memset(data, 0, s.bytes);
     if (s.index != int(Role::weight) && s.index != int(Role::master)) continue;
+    const Tensor slot = make_tensor(data, s.dtype, {s.end - s.begin});
     const Bucket& bucket = program.buckets[size_t(s.bucket)];
     for (size_t k = 0; k < bucket.params.size(); ++k) {
       const Param& param = model.params[bucket.params[k]];
@@ -37,21 +46,9 @@ void initialise_state(const Program& program, const Model& model, uint64_t seed,
       const int64_t lo = std::max(s.begin, first), hi = std::min(s.end, first + param.local.elements());
       if (lo >= hi) continue;
       in_parallel(hi - lo, [&](int64_t begin, int64_t end) {
-        for (int64_t i = lo + begin; i < lo + end; ++i)
-          store(data, s.dtype, i - s.begin, initial_value(seed, param, i - first));
+        write_values(seed, param, lo + begin - first, flat_part(slot, lo + begin - s.begin, lo + end - s.begin));
       });
     }
-  }
-}
-
-void round_masters(const Program& program, std::span<std::byte> arena) {
-  for (const StateSlot& weight : program.state) {
-    const StateSlot* master = find_state(program, weight.bucket, int(Role::master));
-    if (weight.index != int(Role::weight) || !master) continue;
-    const int64_t lo = std::max(weight.begin, master->begin), hi = std::min(weight.end, master->end);
-    const auto* from = reinterpret_cast<const float*>(arena.data() + master->offset) + (lo - master->begin);
-    std::byte* to = arena.data() + weight.offset;
-    for (int64_t i = lo; i < hi; ++i) store(to, weight.dtype, i - weight.begin, from[i - lo]);
   }
 }
 

@@ -8,7 +8,4 @@ namespace trainer {
 // Weights and masters from names and indices (core/model/param.h), moments zero; padding is zero everywhere.
 void initialise_state(const Program&, const Model&, uint64_t seed, std::span<std::byte> arena);
 
-// bf16 weights from their fp32 masters: after masters were loaded.
-void round_masters(const Program&, std::span<std::byte> arena);
-
 }  // namespace trainer
