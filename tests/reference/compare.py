@@ -2,8 +2,8 @@
 """Compares what the trainer wrote with what the Python packages of the formats make of it. Ends with 0, or says what differs.
 
   compare.py references STORED FRESH          two folders made by hf_reference.py
-  compare.py model HF_DIRECTORY PREFIX WRITTEN  transformers' logits and gradients of an exported model against `trainer eval`'s
-                                              WRITTEN/{logits,gradients}.safetensors of the tokens in PREFIX.bin
+  compare.py models PREFIX DIRECTORY...       transformers' logits and gradients of exported models, DIRECTORY/hf, against what
+                                              `trainer eval` wrote to DIRECTORY for the tokens in PREFIX.bin
   compare.py events RUN_DIRECTORY             TensorBoard's losses against those in metrics.jsonl
 """
 import json
@@ -51,16 +51,21 @@ def references(stored, fresh):
     print(f"reference values made again: {', '.join(names)}")
 
 
-def model(directory, prefix, written):
+def models(prefix, *directories):
+    for directory in directories:
+        model(directory, prefix)
+
+
+def model(directory, prefix):
     import numpy
     import torch
     from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM
-    found = load_file(pathlib.Path(written) / "logits.safetensors")["logits"]
+    found = load_file(pathlib.Path(directory) / "logits.safetensors")["logits"]
     rows, length, vocabulary = found.shape
     tokens = numpy.fromfile(prefix + ".bin", dtype=numpy.uint16, count=rows * length + 1).astype(numpy.int64)
     inputs, targets = (torch.from_numpy(tokens[i:i + rows * length].copy()).reshape(rows, length) for i in (0, 1))
-    network, loading = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager",
+    network, loading = AutoModelForCausalLM.from_pretrained(directory + "/hf", dtype=torch.float32, attn_implementation="eager",
                                                             output_loading_info=True)
     for kind, names in loading.items():
         check(not names, f"{directory}: {kind}: {names}")
@@ -68,7 +73,7 @@ def model(directory, prefix, written):
     distance = (logits - found).abs().max().item()
     check(distance <= 1e-4, f"{directory}: logits differ by {distance}")
     torch.nn.functional.cross_entropy(logits.reshape(-1, vocabulary), targets.reshape(-1)).backward()
-    gradients = load_file(pathlib.Path(written) / "gradients.safetensors")
+    gradients = load_file(pathlib.Path(directory) / "gradients.safetensors")
     parameters = dict(network.named_parameters())
     check(gradients.keys() == parameters.keys(), f"{directory}: gradients of other tensors: {gradients.keys() ^ parameters.keys()}")
     for name, parameter in parameters.items():
@@ -90,4 +95,4 @@ def events(run):
 
 
 if __name__ == "__main__":
-    {"references": references, "model": model, "events": events}[sys.argv[1]](*sys.argv[2:])
+    {"references": references, "models": models, "events": events}[sys.argv[1]](*sys.argv[2:])
