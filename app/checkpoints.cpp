@@ -26,6 +26,11 @@ StateView state_view(const Program& program, const Model& model, std::span<std::
   return view;
 }
 
+Checkpoint open_named_checkpoint(const std::string& path) {
+  const std::vector<StepPath> steps = list_steps(path);
+  return open_checkpoint(steps.empty() ? path : steps.front().path);
+}
+
 Checkpoints::Checkpoints(Rig& rig, const std::string& directory, std::string tokenizer)
     : rig_(rig),
       view_(state_view(rig.planned.program, rig.planned.model, rig.arena())),
@@ -41,8 +46,8 @@ std::optional<Position> Checkpoints::restore() {
   return Position{run.step, run.tokens, run.data_hash};
 }
 
-void Checkpoints::load_weights(const std::string& step_directory) {
-  load_state(open_checkpoint(step_directory), view_, {.weights_only = true});
+void Checkpoints::load_weights(const std::string& path) {
+  load_state(open_named_checkpoint(path), view_, {.weights_only = true});
 }
 
 SaveReport Checkpoints::save(const Position& at, int64_t samples) {

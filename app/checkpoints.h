@@ -19,6 +19,9 @@ struct Position {
 // The rank's state as checkpoints see it. Borrowed: the rig outlives the view.
 StateView state_view(const Program&, const Model&, std::span<std::byte> arena);
 
+// What a user named as a checkpoint: a step directory, or a directory of steps, whose newest is meant.
+Checkpoint open_named_checkpoint(const std::string& path);
+
 class Checkpoints {
  public:
   // `tokenizer` is kept in every checkpoint (app/vocabulary.h).
@@ -27,8 +30,8 @@ class Checkpoints {
   // good.
   std::optional<Position> restore();
   const std::vector<Refusal>& refused() const { return refused_; }
-  // Weights alone, from a step directory.
-  void load_weights(const std::string& step_directory);
+  // Weights alone; `path` as in open_named_checkpoint.
+  void load_weights(const std::string& path);
   // The device must be drained.
   SaveReport save(const Position&, int64_t samples);
 

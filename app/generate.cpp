@@ -96,7 +96,7 @@ class Generator {
 
 int run(const Options& o) {
   install_device({});
-  const Checkpoint checkpoint = open_checkpoint(o.checkpoint);
+  const Checkpoint checkpoint = open_named_checkpoint(o.checkpoint);
   const auto tokenizer = open_described_tokenizer(checkpoint.manifest.run.tokenizer);
   const std::vector<int32_t> prompt = tokenizer->encode(o.prompt);
   check(!prompt.empty(), Exit::usage, "--prompt: wanted some text to go on from, found none");
@@ -119,7 +119,7 @@ int run(const Options& o) {
 void add_generate_command(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand("generate", "text from a checkpoint");
   auto o = std::make_shared<Options>();
-  command->add_option("--checkpoint", o->checkpoint, "step directory")->required();
+  command->add_option("--checkpoint", o->checkpoint, "step directory, or a directory of steps: its newest")->required();
   command->add_option("--prompt", o->prompt, "text to go on from")->required();
   command->add_option("--tokens", o->tokens, "how many to make")->capture_default_str();
   command->add_option("--temperature", o->sampling.temperature, "0: always the likeliest")->capture_default_str();

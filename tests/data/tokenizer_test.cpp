@@ -1,4 +1,5 @@
 // Tokenizers, documents, and `trainer data pack`.
+#include <CLI/CLI.hpp>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <sstream>
