@@ -63,15 +63,14 @@ struct RegisterTile {
     for (int i = 0; i < kRegisterRows; ++i)
 #pragma GCC unroll 2
       for (int v = 0; v < kVecs; ++v) sum[i][v] = at[i][v];
-    const float *upper = a.at, *lower = a.at + 3 * a.row;  // two bases and one stride reach all six rows
 #pragma GCC unroll 2
-    for (int64_t r = 0; r < count; ++r, upper += a.step, lower += a.step, b += b_row) {
+    for (int64_t r = 0; r < count; ++r, a.at += a.step, b += b_row) {
       V right[kVecs];
 #pragma GCC unroll 2
       for (int v = 0; v < kVecs; ++v) right[v] = load(b + v * int64_t(kWidth));
 #pragma GCC unroll 6
       for (int i = 0; i < kRegisterRows; ++i) {
-        const V left = set((i < 3 ? upper : lower)[i % 3 * a.row]);
+        const V left = set(a.at[i * a.row]);
 #pragma GCC unroll 2
         for (int v = 0; v < kVecs; ++v) sum[i][v] = hn::MulAdd(left, right[v], sum[i][v]);
       }

@@ -33,12 +33,12 @@ Values cache_of(const Values& x, int64_t batch, int64_t length, int64_t capacity
 
 TEST_CASE("decoding equals the last row of attention") {
   for (DType dtype : {DType::f32, DType::bf16})
-    for (int64_t length : {1, 2, 63, 64, 65, 200})
+    for (int64_t length : {1, 64, 65, 130})
       for (int64_t window : {0, 50})
         for (int64_t width : {6, 64}) {
           const AttentionCase c{.batch = 2,
                                 .length = length,
-                                .heads = 6,
+                                .heads = 4,
                                 .kv_heads = 2,
                                 .width = width,
                                 .window = window,
