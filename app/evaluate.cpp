@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -22,7 +23,7 @@ namespace {
 
 struct Options {
   std::string checkpoint, data, logits, gradients;
-  int64_t batch = 1, seq_len = 0;
+  int64_t batch = 0, seq_len = 0;  // 0: see shape_of
   bool json = false;
 };
 
@@ -55,10 +56,27 @@ StateView gradients_of(const Planned& p, std::span<std::byte> arena) {
   return view;
 }
 
+// The first batch is that of the run that made the checkpoint, if a run did. For a model that was imported it is one
+// sequence, as long as the model and the data allow.
+struct BatchShape {
+  int64_t batch, seq_len;
+};
+BatchShape shape_of(const Checkpoint& checkpoint, const Options& o) {
+  const nlohmann::json& run = checkpoint.manifest.run.spec;
+  const auto from_run = [&](const char* section, const char* key, int64_t otherwise) {
+    return run.is_object() ? run.at(section).at(key).get<int64_t>() : otherwise;
+  };
+  const int64_t longest = std::min(model_from_json(checkpoint.manifest.run.model, checkpoint.path).max_seq_len,
+                                   std::max<int64_t>(1, TokenFile(o.data).tokens() - 1));
+  return {o.batch > 0 ? o.batch : from_run("train", "micro_batch", 1),
+          o.seq_len > 0 ? o.seq_len : from_run("data", "seq_len", longest)};
+}
+
 int run(const Options& o) {
   install_device({});
-  const Checkpoint checkpoint = open_checkpoint(o.checkpoint);
-  RunSpec spec = evaluation_spec(checkpoint, o.batch, o.seq_len);
+  const Checkpoint checkpoint = open_named_checkpoint(o.checkpoint);
+  const BatchShape shape = shape_of(checkpoint, o);
+  RunSpec spec = evaluation_spec(checkpoint, shape.batch, shape.seq_len);
   spec.data.train = spec.data.valid = {{o.data, 1}};
   FirstBatch feed(spec);
   const Evaluation evaluation{spec, checkpoint, feed};
@@ -131,10 +149,11 @@ StepReport write_gradients(const Evaluation& e, const std::string& path) {
 void add_evaluate_command(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand("eval", "loss, logits and gradients of the data's first batch, in fp32");
   auto o = std::make_shared<Options>();
-  command->add_option("--checkpoint", o->checkpoint, "step directory")->required();
+  command->add_option("--checkpoint", o->checkpoint, "step directory, or a directory of steps: its newest")->required();
   command->add_option("--data", o->data, "prefix of a .bin/.idx pair")->required();
-  command->add_option("--batch", o->batch, "sequences")->capture_default_str();
-  command->add_option("--seq-len", o->seq_len, "tokens of a sequence; default: the model's max_seq_len");
+  command->add_option("--batch", o->batch, "sequences; default: the run's micro-batch, or 1");
+  command->add_option("--seq-len", o->seq_len,
+                      "tokens of a sequence; default: the run's, or as many as model and data allow");
   command->add_option("--logits", o->logits, "write the logits [batch, tokens, vocabulary] to this safetensors file");
   command->add_option("--gradients", o->gradients,
                       "write every parameter's gradient of the mean loss to this safetensors file");
