@@ -69,7 +69,8 @@ ForwardLayout lay_out_forward(Program state, const Model& model, int64_t rows) {
   MeterDevice meter;  // says how much scratch the kernels want
   NoGroups groups;
   ForwardPass(f, model, meter, groups).run(Phase::evaluate);
-  ForwardPass(f, model, meter, groups).run(Phase::generate, cache_rows(model) - 1);
+  if (rows == 1)
+    ForwardPass(f, model, meter, groups).run(Phase::generate, cache_rows(model) - 1);  // one row: it can decode
   f.program.scratch = meter.counts().scratch;
   for (size_t l = 0; l < kLanes; ++l) f.program.scratch_offset[l] = arena.take(f.program.scratch[l]);
   f.program.arena_bytes = arena.top();
