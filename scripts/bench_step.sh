@@ -54,7 +54,7 @@ YAML
     run_torch() { GLIBC_TUNABLES=$tuned python3 scripts/bench_torch.py "$layers" "$heads" "$width" "$vocab" "$batch" "$tokens" "$precision" --steps "$steps" "$@" 2> /dev/null | awk '{print $1}'; }
     eager=$(run_torch || true)
     compiled=$(run_torch --compile || true)
-    awk -v e="$eager" -v c="$compiled" -v b="$best" 'BEGIN {t = e > c ? e : c; printf " %12s %12s %7s", e == "" ? "-" : e, c == "" ? "-" : c, t > 0 ? sprintf("%.2f", b / t) : "-"}'
+    awk -v e="$eager" -v c="$compiled" -v b="$best" 'BEGIN {t = (e + 0 > c + 0) ? e : c; printf(" %12s %12s %7s", (e == "") ? "-" : e, (c == "") ? "-" : c, (t + 0 > 0) ? sprintf("%.2f", b / t) : "-")}'
   fi
   printf '\n'
 done
