@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "app/process_stats.h"
+#include "core/base/host.h"
 
 namespace trainer {
 namespace {
@@ -23,11 +24,6 @@ int next_attempt(const std::string& events_path) {
   int attempt = 1;
   for (std::string line; std::getline(in, line);) attempt += line.find("\"event\":\"start\"") != std::string::npos;
   return attempt;
-}
-std::string host_name() {
-  char name[256] = "localhost";
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 }  // namespace

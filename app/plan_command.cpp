@@ -39,7 +39,8 @@ void print_json(const Planned& p) {
   const ArenaBytes b = arena_bytes(p.program);
   const FlopsPerToken flops = flops_per_token(p.spec.model, p.spec.data.seq_len);
   Json collectives = Json::array();
-  for (const auto& [what, count] : p.counts.collectives) {  // "dp all_reduce f32"
+  const MeterCounts counts = step_counts(p);
+  for (const auto& [what, count] : counts.collectives) {  // "dp all_reduce f32"
     const size_t space = what.find(' ');
     collectives.push_back({{"axis", what.substr(0, space)},
                            {"op", what.substr(space + 1, what.rfind(' ') - space - 1)},

@@ -6,6 +6,13 @@
 #include "parallel/planner.h"
 
 namespace trainer {
+namespace {
+
+PlanRequest request_of(const RunSpec& spec, const Model& model, const Mesh& mesh) {
+  return {.spec = spec, .model = model, .world = mesh.size(), .keys = plan_keys(spec, mesh.dp)};
+}
+
+}  // namespace
 
 PlanKey train_key(const RunSpec& spec, int64_t sequences, int replicas) {
   return {StepKind::train, int(sequences / (spec.train.micro_batch * replicas)), spec.data.seq_len};
@@ -44,12 +51,15 @@ Program plan_state(const RunSpec& spec, const Model& model) {
 }
 
 Planned plan_run(const RunSpec& spec, int world, int rank) {
-  Planned p{.spec = spec, .mesh = Mesh::of(spec.parallel, world, rank), .model = {}, .program = {}, .counts = {}};
+  Planned p{.spec = spec, .mesh = Mesh::of(spec.parallel, world, rank), .model = {}, .program = {}};
   p.model = build_model(p.spec, p.mesh);
-  const PlanRequest request{.spec = p.spec, .model = p.model, .world = world, .keys = plan_keys(p.spec, p.mesh.dp)};
-  p.program = make_program(request, rank);
-  p.counts = measure(p.program, request, p.mesh, request.keys.front());
+  p.program = make_program(request_of(p.spec, p.model, p.mesh), rank);
   return p;
+}
+
+MeterCounts step_counts(const Planned& p) {
+  const PlanRequest request = request_of(p.spec, p.model, p.mesh);
+  return measure(p.program, request, p.mesh, request.keys.front());
 }
 
 }  // namespace trainer

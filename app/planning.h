@@ -11,11 +11,13 @@ struct Planned {
   Mesh mesh;
   Model model;
   Program program;
-  MeterCounts counts;  // of one training step
 };
 
 // Kernels must be installed: they say how much scratch they want. Throws Error(spec) where the spec cannot be planned.
 Planned plan_run(const RunSpec&, int world, int rank);
+
+// What one training step costs: run on the meter, so only for who prints it.
+MeterCounts step_counts(const Planned&);
 
 // Buckets and state of a world of one, for who has no plan to run (app/generate, app/evaluate).
 Program plan_state(const RunSpec&, const Model&);

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "core/base/error.h"
+#include "core/base/host.h"
 
 namespace trainer {
 namespace {
@@ -20,11 +21,7 @@ void create(const std::string& dir) {
   check(!error, Exit::disk, "{}: cannot be created: {}; choose another log.dir or checkpoint.dir", dir,
         error.message());
 }
-std::string who_am_i() {
-  char host[256] = "?";
-  gethostname(host, sizeof host - 1);
-  return fmt::format("process {} on {}", getpid(), host);
-}
+std::string who_am_i() { return fmt::format("process {} on {}", getpid(), host_name()); }
 std::string read_text(int fd) {
   char text[256];
   const ssize_t n = pread(fd, text, sizeof text, 0);

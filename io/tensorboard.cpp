@@ -10,6 +10,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/base/host.h"
 
 namespace trainer {
 namespace {
@@ -41,11 +42,6 @@ std::string wall_time_field(double wall_time) {
 }
 double wall_clock() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-std::string host_name() {
-  char name[256] = "localhost";
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 }  // namespace

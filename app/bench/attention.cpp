@@ -23,13 +23,10 @@ constexpr Case kCases[] = {
 std::vector<BenchRow> bench_attention(const std::string& dtype) {
   const DType type = bench_dtype(dtype);
   std::vector<BenchRow> rows;
-  double roof = 0;
-  {
-    OpRunner runner(available_cores(), size_t{300} << 20);
-    roof = matmul_roof(runner, type);
-  }
+  OpRunner runner(available_cores(), size_t{400} << 20);
+  const double roof = matmul_roof(runner, type);
   for (const Case& c : kCases) {
-    OpRunner runner(available_cores(), size_t{400} << 20);
+    runner.reset();
     const int64_t N = c.batch * c.seq_len, q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
     const Tensor qkv = runner.take(type, {N, q + 2 * kv}), d_qkv = runner.take_zero(type, {N, q + 2 * kv});
     const Tensor out = runner.take(type, {N, c.heads, c.head_dim}), d_out = runner.take(type, {N, c.heads, c.head_dim});

@@ -28,12 +28,12 @@ std::vector<BenchRow> bench_matmul(const std::string& dtype) {
   const double roof = matmul_roof(runner, type);
   std::vector<BenchRow> rows{{fmt::format("{} roof", dtype), roof, "GFLOP/s", roof}};
   for (const Shape3& s : kShapes) {
-    OpRunner shape_runner(available_cores(), size_t{900} << 20);
-    const Tensor x = shape_runner.take(type, {s.m, s.k}), w = shape_runner.take(type, {s.n, s.k}),
-                 y = shape_runner.take(type, {s.m, s.n}), dw = shape_runner.take_zero(DType::f32, {s.n, s.k});
+    runner.reset();
+    const Tensor x = runner.take(type, {s.m, s.k}), w = runner.take(type, {s.n, s.k}),
+                 y = runner.take(type, {s.m, s.n}), dw = runner.take_zero(DType::f32, {s.n, s.k});
     const auto row = [&](const char* what, const MatMul& op) {
       rows.push_back({fmt::format("{} {} [{}, {}, {}]", s.name, what, op.m(), op.n(), op.k()),
-                      op.cost().flops / shape_runner.best_seconds(op) * 1e-9, "GFLOP/s", roof});
+                      op.cost().flops / runner.best_seconds(op) * 1e-9, "GFLOP/s", roof});
     };
     row("forward", MatMul{.c = y, .a = x, .b = w, .bias = {}, .residual = {}, .transpose_b = true});
     row("input gradient", MatMul{.c = x, .a = y, .b = w, .bias = {}, .residual = {}});

@@ -21,6 +21,8 @@ void OpRunner::require_scratch(const char* op, size_t bytes) const {
         "[bench] {} wants {} bytes of scratch, the bench has {}; choose a smaller shape", op, bytes, kScratch);
 }
 
+void OpRunner::reset() { top_ = kScratch; }
+
 Tensor OpRunner::take_zero(DType dtype, Shape shape) {
   const Tensor t = make_tensor(arena_.data() + top_, dtype, shape);
   check(top_ + t.bytes() <= arena_.size(), Exit::memory, "[bench] its arena of {} bytes is too small", arena_.size());

@@ -17,6 +17,8 @@ class OpRunner {
   // Pseudo-random values in [-1, 1); the same in every run.
   Tensor take(DType, Shape);
   Tensor take_zero(DType, Shape);
+  // Gives back all tensors, for the next shape.
+  void reset();
   // Seconds of the fastest of `repeats` runs, after one that warms up.
   template <class Op>
   double best_seconds(const Op& op, int repeats = 5) {
