@@ -51,7 +51,7 @@ Program plan_state(const RunSpec& spec, const Model& model) {
 }
 
 Planned plan_run(const RunSpec& spec, int world, int rank) {
-  Planned p{.spec = spec, .mesh = Mesh::of(spec.parallel, world, rank), .model = {}, .program = {}};
+  Planned p{.spec = spec, .mesh = Mesh::of(spec, world, rank), .model = {}, .program = {}};
   p.model = build_model(p.spec, p.mesh);
   p.program = make_program(request_of(p.spec, p.model, p.mesh), rank);
   return p;

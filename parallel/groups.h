@@ -1,6 +1,7 @@
 // Who belongs to a group: arithmetic, the same on every rank.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "core/plan/stages.h"
 
@@ -8,7 +9,9 @@ namespace trainer {
 
 struct GroupName {
   std::string key;  // unique in the world per group; a communicator adds its lane
-  int rank = 0, size = 1;
+  int rank = 0;
+  std::vector<int> members;  // ranks of the world, in the group's order: members[rank] is this one
+  int size() const { return int(members.size()); }
 };
 // Throws Error(spec) for an axis that is not built.
 GroupName group_of(const Mesh&, const Stages&, Axis);

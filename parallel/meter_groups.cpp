@@ -3,15 +3,6 @@
 #include <fmt/format.h>
 
 namespace trainer {
-namespace {
-
-std::string_view name_of(Axis axis) {
-  constexpr std::string_view kNames[] = {"pp",        "dp",    "cp",      "tp",   "ep",   "dp_cp",
-                                         "expert_dp", "shard", "replica", "tied", "world"};
-  return kNames[size_t(axis)];
-}
-
-}  // namespace
 
 Comm& MeterGroups::on(Axis axis, Lane) { return open(std::string(name_of(axis)), group_of(mesh_, stages_, axis)); }
 Comm& MeterGroups::pipe(int from, int to, bool gradient) {
@@ -19,7 +10,7 @@ Comm& MeterGroups::pipe(int from, int to, bool gradient) {
 }
 Comm& MeterGroups::open(const std::string& name, const GroupName& g) {
   auto& comm = comms_[name];
-  if (!comm) comm = std::make_unique<MeterComm>(name, g.rank, g.size, counts_);
+  if (!comm) comm = std::make_unique<MeterComm>(name, g.rank, g.size(), counts_);
   return *comm;
 }
 

@@ -47,12 +47,11 @@ class Planner {
     meter(all);
     return all;
   }
-  Mesh mesh(int stage) const { return Mesh::of(request_.spec.parallel, request_.world, 0).at(stage, 0); }
+  Mesh mesh(int stage) const { return Mesh::of(request_.spec, request_.world, 0).at_stage(stage); }
   World world(const std::vector<Program>& stages) const {
     World w{request_.spec, request_.model, schedule_, {}, {}};
     for (size_t s = 0; s < stages.size(); ++s) {
-      w.meshes.push_back(mesh(int(s)));
-      w.meshes.back().dp = 1;
+      w.meshes.push_back(mesh(int(s)).stage_alone(int(s)));
       w.programs.push_back(&stages[s]);
     }
     return w;
@@ -129,7 +128,7 @@ MeterCounts measure(const Program& p, const PlanRequest& r, const Mesh& mesh, co
 
 Program make_program(const PlanRequest& r, int rank) {
   Planner planner(r);
-  const Mesh mesh = Mesh::of(r.spec.parallel, r.world, rank);
+  const Mesh mesh = Mesh::of(r.spec, r.world, rank);
   std::vector<Program> stages = planner.stages();
   verify_world(planner.world(stages));
   Program p = std::move(stages[size_t(mesh.stage)]);
@@ -142,7 +141,7 @@ std::vector<Program> make_programs(const PlanRequest& r) {
   const std::vector<Program> stages = Planner(r).stages();
   std::vector<Program> all;
   for (int rank = 0; rank < r.world; ++rank) {
-    const Mesh mesh = Mesh::of(r.spec.parallel, r.world, rank);
+    const Mesh mesh = Mesh::of(r.spec, r.world, rank);
     all.push_back(stages[size_t(mesh.stage)]);
     move_to_replica(all.back(), mesh);
   }

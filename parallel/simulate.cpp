@@ -43,8 +43,8 @@ class Directory {
 
  private:
   Group number(const GroupName& g, Lane lane) {
-    if (g.size == 1) return {};
-    return {ids_.insert({{g.key, lane}, int(ids_.size())}).first->second, g.size};
+    if (g.size() == 1) return {};
+    return {ids_.insert({{g.key, lane}, int(ids_.size())}).first->second, g.size()};
   }
   std::map<std::pair<std::string, Lane>, int> ids_;
 };
@@ -237,7 +237,7 @@ void check_norms(const World& w, const PlanKey& key) {
 World world_of(const RunSpec& spec, const Model& model, const std::vector<Program>& all_ranks) {
   World w{spec, model, find_schedule(spec.parallel.pipeline.schedule), {}, {}};
   for (const Program& p : all_ranks) {
-    w.meshes.push_back(Mesh::of(spec.parallel, int(all_ranks.size()), int(w.meshes.size())));
+    w.meshes.push_back(Mesh::of(spec, int(all_ranks.size()), int(w.meshes.size())));
     w.programs.push_back(&p);
   }
   return w;

@@ -4,7 +4,11 @@
 
 namespace trainer {
 
-enum class Axis : uint8_t { pp, dp, cp, tp, ep, dp_cp, expert_dp, shard, replica, tied, world };
+// shard: ranks of a replica group that hold slices of the same state (ZeRO); replica: those that hold the same slice.
+// kv: neighbours on tp that hold the same kv head. tied: the stages that share the embedding.
+enum class Axis : uint8_t { pp, dp, cp, tp, kv, ep, dp_cp, expert_dp, shard, replica, tied, world };
+inline constexpr int kAxes = 12;
+std::string_view name_of(Axis);
 
 class Comm {
  public:

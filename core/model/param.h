@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor/tensor.h"
+#include "core/device/comm.h"
 
 namespace trainer {
 
@@ -38,7 +38,14 @@ struct Param {
   Init init = Init::normal;
   float init_std = 0;
   bool decays = true;
-  bool partial_over_tp = false;  // under sequence parallelism a norm's gradient is a partial sum
+  // Elements [begin, end) of the flat local buffer that all ranks of `axis` hold alike: norms over tp, replicated kv heads
+  // over kv. `partial`: each has a partial sum of their gradient. Rank 0 of the group counts their norm and saves them.
+  struct Shared {
+    int64_t begin = 0, end = 0;
+    Axis axis = Axis::tp;
+    bool partial = false;
+  };
+  std::vector<Shared> shared;
 };
 
 // The value of element `local_index` of the flat local buffer before the first step: Philox keyed by (seed, hash of the piece's

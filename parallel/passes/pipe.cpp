@@ -46,7 +46,7 @@ class Incoming {
   Incoming(const PlanContext& c, const Program& p, const Stages& stages) {
     for (int stage = 0; stage < c.mesh.pp; ++stage) {
       if (stage == c.mesh.stage) continue;
-      const Mesh there = c.mesh.at(stage, c.mesh.replica);
+      const Mesh there = c.mesh.at_stage(stage);
       const PlanContext peer{c.spec, there, c.model, c.key};
       queues_.emplace_back();
       queues_.emplace_back();

@@ -189,7 +189,7 @@ TEST_CASE("shapes that cannot be are refused in words") {
   REQUIRE_THROWS_WITH(
       planned({.schedule = PipelineKind::interleaved, .pp = 2, .chunks = 2, .layers = 4, .microbatches = 3}),
       Catch::Contains("multiple of the stages"));
-  REQUIRE_THROWS_WITH(Mesh::of(spec_of({.pp = 3}).parallel, 4, 0), Catch::Contains("multiple of 3"));
+  REQUIRE_THROWS_WITH(Mesh::of(spec_of({.pp = 3}), 4, 0), Catch::Contains("multiple of 3"));
 }
 
 TEST_CASE("planning is quick", "[.full]") {

@@ -32,7 +32,7 @@ double idle(PipelineKind k, int p, int m) {
 std::vector<Program> unordered_programs(const Case& c) {
   std::vector<Program> all;
   for (int rank = 0; rank < c.world; ++rank) {
-    const Mesh mesh = Mesh::of(c.spec.parallel, c.world, rank);
+    const Mesh mesh = Mesh::of(c.spec, c.world, rank);
     const PlanContext context{c.spec, mesh, c.model, c.keys[0]};
     Program& p = all.emplace_back();
     make_buckets(p, context, stages_of(context), false);

@@ -46,7 +46,7 @@ struct Case {
   int world;
   std::vector<PlanKey> keys;
   explicit Case(const WorldShape& w, std::vector<StepKind> kinds = {StepKind::train, StepKind::evaluate})
-      : spec(spec_of(w)), model(build_model(spec, Mesh::of(spec.parallel, w.pp * w.dp, 0))), world(w.pp * w.dp) {
+      : spec(spec_of(w)), model(build_model(spec, Mesh::of(spec, w.pp * w.dp, 0))), world(w.pp * w.dp) {
     for (StepKind k : kinds) keys.push_back({k, w.microbatches, spec.data.seq_len});
   }
   PlanRequest request() const { return {spec, model, world, keys}; }
