@@ -2,9 +2,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -23,11 +25,37 @@ int64_t nanoseconds_since(Clock::time_point start) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
 }
 
-// Waits for `count` to reach `target`: a short spin catches what is about to happen, then the thread sleeps.
-void await_count(const std::atomic<uint64_t>& count, uint64_t target) {
-  for (int i = 0; i < 2000 && count.load(std::memory_order_acquire) < target; ++i) __builtin_ia32_pause();
-  for (uint64_t now; (now = count.load(std::memory_order_acquire)) < target;) count.wait(now);
-}
+// A count that only grows. Who waits for a number is woken when it is reached, not at every step towards it: the host
+// waits for hundreds of commands, on a core that the workers need.
+class Count {
+ public:
+  uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+  void advance(uint64_t to) {
+    value_.store(to);  // in one order with wanted_: either this sees who waits, or who waits sees this
+    if (wanted_.load() > to) return;
+    const std::lock_guard lock(mutex_);
+    wanted_.store(kNobody);
+    reached_.notify_all();
+  }
+  // A short spin catches what is about to happen, then the thread sleeps.
+  void await(uint64_t target) {
+    for (int i = 0; i < 2000; ++i, __builtin_ia32_pause())
+      if (value_.load(std::memory_order_acquire) >= target) return;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      if (target < wanted_.load()) wanted_.store(target);
+      if (value_.load() >= target) return;
+      reached_.wait(lock);
+    }
+  }
+
+ private:
+  static constexpr uint64_t kNobody = UINT64_MAX;
+  alignas(128) std::atomic<uint64_t> value_{0};
+  std::atomic<uint64_t> wanted_{kNobody};  // the least that anybody sleeps for; lowered under the mutex
+  std::mutex mutex_;
+  std::condition_variable reached_;
+};
 
 }  // namespace
 
@@ -55,7 +83,7 @@ class LaneThread final : public Stream {
     return device_.arena_.subspan(device_.scratch_.offset[l], device_.scratch_.bytes[l]);
   }
   void submit(void (*run)(Stream&, const void*), const void* args, size_t bytes) override { push(run, args, bytes); }
-  Event record() override { return {lane_, issued_.load(std::memory_order_relaxed)}; }
+  Event record() override { return {lane_, issued_.value()}; }
   void wait(Event event) override {
     if (event.lane == lane_ || event.count == 0) return;  // a lane runs in order
     struct Args {
@@ -80,7 +108,7 @@ class LaneThread final : public Stream {
     t.busy = double(running_.load(std::memory_order_relaxed)) * 1e-9 - waited;
     return t;
   }
-  void await(uint64_t count) const { await_count(done_, count); }
+  void await(uint64_t count) { done_.await(count); }
   void rethrow() const {
     if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
   }
@@ -106,17 +134,16 @@ class LaneThread final : public Stream {
     new (p) Header{run, record, false};
     if (bytes) std::memcpy(p + aligned(sizeof(Header)), args, bytes);
     head_ += record;
-    issued_.fetch_add(1, std::memory_order_release);
-    issued_.notify_one();
+    issued_.advance(issued_.value() + 1);
   }
   // A full ring holds the host back. That cannot deadlock: every wait of a command points to commands issued before it.
   void reserve(size_t bytes) {
-    if (head_ + bytes > capacity_) await_count(tail_, head_ + bytes - capacity_);
+    if (head_ + bytes > capacity_) tail_.await(head_ + bytes - capacity_);
   }
   void work() {
     if (!own_pool_) pool_.pin_caller();
     for (uint64_t n = 0, at = 0;; ++n) {
-      await_count(issued_, n + 1);
+      issued_.await(n + 1);
       auto* header = reinterpret_cast<const Header*>(ring_.get() + at % capacity_);
       if (header->skip) {
         at += header->bytes;
@@ -128,10 +155,8 @@ class LaneThread final : public Stream {
       run(*header);
       running_.fetch_add(nanoseconds_since(start), std::memory_order_relaxed);
       at += header->bytes;
-      tail_.store(at, std::memory_order_release);
-      tail_.notify_one();
-      done_.store(n + 1, std::memory_order_release);
-      done_.notify_all();
+      tail_.advance(at);
+      done_.advance(n + 1);
     }
   }
   void run(const Header& header) {
@@ -160,9 +185,7 @@ class LaneThread final : public Stream {
   std::array<std::atomic<int64_t>, kLanes> waited_{};
   std::exception_ptr error_;
   std::atomic<bool> failed_{false};
-  alignas(128) std::atomic<uint64_t> issued_{0};
-  alignas(128) std::atomic<uint64_t> tail_{0};
-  alignas(128) std::atomic<uint64_t> done_{0};
+  Count issued_, tail_, done_;  // commands, bytes of the ring, commands
   std::thread thread_;
 };
 

@@ -24,12 +24,24 @@ void pack_floats(const Factor&, const PanelPart&, int64_t width, std::byte* to);
 // Writes panels of [(depth + 1) / 2][width] pairs; the factor is bf16.
 void pack_pairs(const Factor&, const PanelPart&, int64_t width, std::byte* to);
 
+// Of an a that lies where it was, in floats: from lane to lane, and from one k to the next. One of the two is 1.
+struct Steps {
+  int64_t lane = 0, element = 0;
+};
+// What c begins as: the sum of a row and of a matrix, where they are.
+struct Start {
+  const float *bias = nullptr, *residual = nullptr;
+  int64_t residual_stride = 0;
+};
+
 // c [rows, columns] = a b, or += where `add`, over one block of depth. a and b: panels one behind the other.
 struct BlockProduct {
   const std::byte *a, *b;
   float* c;
   int64_t c_stride, rows, columns, elements;  // elements: of a panel's depth
   bool add;
+  Steps steps = {};  // in place, where steps.lane > 0
+  Start start = {};  // instead of what c held; not with `add`
 };
 
 struct MatMulKernel {
@@ -38,6 +50,7 @@ struct MatMulKernel {
   int64_t pair;           // k per packed element
   void (*pack)(const Factor&, const PanelPart&, int64_t width, std::byte* to);
   void (*multiply)(const BlockProduct&);
+  bool in_place = false;  // `multiply` knows steps and start of a BlockProduct
 };
 const MatMulKernel& float_kernel();                // any level; bf16 is widened while it is packed
 const MatMulKernel& pair_kernel();                 // bf16 only. REQUIRES: cpu_level() == Level::avx512_bf16

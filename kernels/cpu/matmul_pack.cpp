@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/base/error.h"
 #include "kernels/cpu/matmul_kernel.h"
 
 namespace trainer::cpu {
@@ -56,59 +57,59 @@ void put_transposed(uint32_t* to, int64_t width, __m128i r0, __m128i r1, __m128i
   put(to + 3 * width, _mm_unpackhi_epi64(c, d));
 }
 
-template <class Element>
+template <class Element, int64_t kWidth>
 class Packer {
  public:
   using Stored = typename Element::Stored;
-  Packer(const Factor& f, const PanelPart& part, int64_t width, std::byte* to)
+  Packer(const Factor& f, const PanelPart& part, std::byte* to)
       : lane_step_(f.lanes_adjacent ? 1 : f.stride),
         k_step_(f.lanes_adjacent ? f.stride : 1),
         from_(reinterpret_cast<const Stored*>(f.data) + part.lane * lane_step_ + part.k * k_step_),
         part_(part),
         whole_(part.depth / Element::kPair),
         all_((part.depth + Element::kPair - 1) / Element::kPair),
-        width_(width),
         to_(reinterpret_cast<uint32_t*>(to)) {}
 
   void pack() const {
-    const int64_t panels = part_.lanes / width_, rest = part_.lanes % width_;
+    const int64_t panels = part_.lanes / kWidth, rest = part_.lanes % kWidth;
     const int64_t fast = lane_step_ == 1 ? whole_ : whole_ / 4 * 4;
     if (lane_step_ == 1) pack_across(panels, fast);
     else
       for (int64_t p = 0; p < panels; ++p) pack_along(p, fast);
-    for (int64_t p = 0; p < panels; ++p) pack_singly(p, width_, fast);
+    for (int64_t p = 0; p < panels; ++p) pack_singly(p, kWidth, fast);
     if (rest) pack_singly(panels, rest, 0);
   }
 
  private:
-  const Stored* lane(int64_t panel) const { return from_ + panel * width_ * lane_step_; }
-  uint32_t* element(int64_t panel, int64_t e) const { return to_ + (panel * all_ + e) * width_; }
+  const Stored* lane(int64_t panel) const { return from_ + panel * kWidth * lane_step_; }
+  uint32_t* element(int64_t panel, int64_t e) const { return to_ + (panel * all_ + e) * kWidth; }
 
   // Panel by panel within a row, because rows may be pages apart. The last four lanes of a panel may overlap those
   // before them.
   void pack_across(int64_t panels, int64_t elements) const {
-    for (int64_t e = 0; e < elements; ++e)
-      for (int64_t p = 0; p < panels; ++p) {
-        const Stored* from = lane(p) + e * Element::kPair * k_step_;
-        uint32_t* to = element(p, e);
-        for (int64_t l = 0; l < width_; l += 4) {
-          const int64_t first = std::min(l, width_ - 4);
+    for (int64_t e = 0; e < elements; ++e) {
+      const Stored* from = from_ + e * Element::kPair * k_step_;
+      uint32_t* to = element(0, e);
+      for (int64_t p = 0; p < panels; ++p, from += kWidth, to += all_ * kWidth)
+#pragma GCC unroll 16
+        for (int64_t l = 0; l < kWidth; l += 4) {
+          const int64_t first = std::min(l, kWidth - 4);
           put(to + first, Element::across(from + first, k_step_));
         }
-      }
+    }
   }
   void pack_along(int64_t panel, int64_t elements) const {
     for (int64_t e = 0; e < elements; e += 4)
-      for (int64_t l = 0; l < width_; l += 4) {
-        const int64_t first = std::min(l, width_ - 4);
+      for (int64_t l = 0; l < kWidth; l += 4) {
+        const int64_t first = std::min(l, kWidth - 4);
         const Stored* p = lane(panel) + first * lane_step_ + e * Element::kPair;
-        put_transposed(element(panel, e) + first, width_, Element::along(p), Element::along(p + lane_step_),
+        put_transposed(element(panel, e) + first, kWidth, Element::along(p), Element::along(p + lane_step_),
                        Element::along(p + 2 * lane_step_), Element::along(p + 3 * lane_step_));
       }
   }
   void pack_singly(int64_t panel, int64_t lanes, int64_t begin) const {
     for (int64_t e = begin; e < all_; ++e)
-      for (int64_t l = 0; l < width_; ++l)
+      for (int64_t l = 0; l < kWidth; ++l)
         element(panel, e)[l] =
             l < lanes ? Element::one(lane(panel) + l * lane_step_ + e * Element::kPair * k_step_, k_step_, e < whole_)
                       : 0;
@@ -118,18 +119,31 @@ class Packer {
   const Stored* const from_;
   const PanelPart part_;
   const int64_t whole_, all_;  // elements: those without a missing half, and with it
-  const int64_t width_;
   uint32_t* const to_;
 };
+
+// The widths of all kernels' tiles: constants, so that what is one panel wide needs no loop.
+template <class Element>
+void pack(const Factor& f, const PanelPart& part, int64_t width, std::byte* to) {
+  const auto with = [&]<int64_t kWidth>() { Packer<Element, kWidth>(f, part, to).pack(); };
+  switch (width) {
+    case 6: return with.template operator()<6>();
+    case 12: return with.template operator()<12>();
+    case 16: return with.template operator()<16>();
+    case 32: return with.template operator()<32>();
+    case 64: return with.template operator()<64>();
+    default: fail(Exit::device, "matmul: wanted panels of 6, 12, 16, 32 or 64 lanes, found {}", width);
+  }
+}
 
 }  // namespace
 
 void pack_floats(const Factor& f, const PanelPart& part, int64_t width, std::byte* to) {
-  if (f.dtype == DType::f32) Packer<Floats>(f, part, width, to).pack();
-  else Packer<Widened>(f, part, width, to).pack();
+  if (f.dtype == DType::f32) pack<Floats>(f, part, width, to);
+  else pack<Widened>(f, part, width, to);
 }
 void pack_pairs(const Factor& f, const PanelPart& part, int64_t width, std::byte* to) {
-  Packer<Pairs>(f, part, width, to).pack();
+  pack<Pairs>(f, part, width, to);
 }
 
 }  // namespace trainer::cpu
