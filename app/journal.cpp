@@ -46,50 +46,50 @@ std::string short_bytes(double bytes) {
   return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 2, kUnits[unit]);
 }
 
-Journal::Journal(const RunDirectory& directory, const RunSpec& spec, FlopsPerToken flops, size_t arena_bytes,
-                 int64_t first, int64_t total)
-    : flops_(flops),
-      arena_bytes_(arena_bytes),
-      total_(total),
-      log_every_(spec.log.every),
-      attempt_(next_attempt(directory.file("events.jsonl"))),
-      metrics_(directory.file("metrics.jsonl")),
-      events_(directory.file("events.jsonl")),
-      tensorboard_(spec.log.tensorboard ? std::make_unique<TensorBoard>(directory.path()) : nullptr),
-      progress_(first, total) {}
+Journal::Files::Files(const RunDirectory& d)
+    : attempt(next_attempt(d.file("events.jsonl"))), metrics(d.file("metrics.jsonl")), events(d.file("events.jsonl")) {}
+
+Journal::Journal(const RunDirectory& directory, const RunSpec& spec, const Setting& setting, bool keeper)
+    : setting_(setting), log_every_(spec.log.every) {
+  if (!keeper) return;
+  files_.emplace(directory);
+  if (spec.log.tensorboard) tensorboard_ = std::make_unique<TensorBoard>(directory.path());
+  progress_.emplace(setting.first, setting.total);
+}
 
 void Journal::step(const StepRecord& r) {
-  progress_.show(r.report.step, fmt::format("step {}/{}  loss {:.4f}  {} tokens/s", r.report.step, total_,
-                                            r.report.loss, short_number(r.report.tokens / r.step_seconds)));
-  if (r.report.step % log_every_ != 0 && r.report.step != total_) return;
+  if (!files_) return;
+  progress_->show(r.report.step, fmt::format("step {}/{}  loss {:.4f}  {} tokens/s", r.report.step, setting_.total,
+                                             r.report.loss, short_number(r.report.tokens / r.step_seconds)));
+  if (r.report.step % log_every_ != 0 && r.report.step != setting_.total) return;
   const double rate = r.report.tokens / r.step_seconds;
   // No peak is known for a CPU, so there is no MFU: never a fallback.
-  metrics_.write({{"kind", "step"},
-                  {"step", r.report.step},
-                  {"loss", number(r.report.loss)},
-                  {"loss_hex", hex_float(r.report.loss)},
-                  {"grad_norm", number(r.report.grad_norm)},
-                  {"grad_norm_hex", hex_float(r.report.grad_norm)},
-                  {"lr", r.lr},
-                  {"tokens", r.tokens},
-                  {"tokens_per_second", rate},
-                  {"flops_per_second",
-                   {{"simple", rate * flops_.simple},
-                    {"exact_full", rate * flops_.exact_full},
-                    {"exact_causal", rate * flops_.exact_causal}}},
-                  {"step_seconds", r.step_seconds},
-                  {"time",
-                   {{"compute", r.time.compute},
-                    {"exposed_comm", r.time.exposed_comm},
-                    {"data_wait", r.time.data_wait},
-                    {"checkpoint", r.time.checkpoint},
-                    {"other", r.time.other}}},
-                  {"mfu", {{"simple", nullptr}, {"exact_full", nullptr}, {"exact_causal", nullptr}}},
-                  {"data_hash", fmt::format("{:016x}", r.data_hash)},
-                  {"attempt", attempt_},
-                  {"comm_bytes", {{"gather", 0}, {"reduce", 0}, {"tp", 0}, {"pipe", 0}, {"exchange", 0}}},
-                  {"arena_bytes", arena_bytes_},
-                  {"peak_rss", peak_rss_bytes()}});
+  files_->metrics.write({{"kind", "step"},
+                         {"step", r.report.step},
+                         {"loss", number(r.report.loss)},
+                         {"loss_hex", hex_float(r.report.loss)},
+                         {"grad_norm", number(r.report.grad_norm)},
+                         {"grad_norm_hex", hex_float(r.report.grad_norm)},
+                         {"lr", r.lr},
+                         {"tokens", r.tokens},
+                         {"tokens_per_second", rate},
+                         {"flops_per_second",
+                          {{"simple", rate * setting_.flops.simple},
+                           {"exact_full", rate * setting_.flops.exact_full},
+                           {"exact_causal", rate * setting_.flops.exact_causal}}},
+                         {"step_seconds", r.step_seconds},
+                         {"time",
+                          {{"compute", r.time.compute},
+                           {"exposed_comm", r.time.exposed_comm},
+                           {"data_wait", r.time.data_wait},
+                           {"checkpoint", r.time.checkpoint},
+                           {"other", r.time.other}}},
+                         {"mfu", {{"simple", nullptr}, {"exact_full", nullptr}, {"exact_causal", nullptr}}},
+                         {"data_hash", fmt::format("{:016x}", r.report.data_hash)},
+                         {"attempt", files_->attempt},
+                         {"comm_bytes", {{"gather", 0}, {"reduce", 0}, {"tp", 0}, {"pipe", 0}, {"exchange", 0}}},
+                         {"arena_bytes", setting_.arena_bytes},
+                         {"peak_rss", peak_rss_bytes()}});
   if (tensorboard_) {
     tensorboard_->scalar(r.report.step, "train/loss", r.report.loss);
     tensorboard_->scalar(r.report.step, "train/grad_norm", r.report.grad_norm);
@@ -103,35 +103,38 @@ void Journal::step(const StepRecord& r) {
 // At most one line in five seconds, so that a small model's log stays readable; metrics.jsonl has every step.
 void Journal::show(const StepRecord& r) {
   const auto now = Clock::now();
-  const bool edge = r.report.step <= 3 || r.report.step == total_;
+  const bool edge = r.report.step <= 3 || r.report.step == setting_.total;
   if (!edge && now - last_line_ < std::chrono::seconds(5)) return;
   if (isatty(STDERR_FILENO) && !edge) return;  // the progress bar says it
   last_line_ = now;
   const double rate = r.report.tokens / r.step_seconds;
-  say(
-      fmt::format("step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.3g}  {} tokens/s  {} FLOP/s  {:.1f} ms  (compute "
-                  "{:.1f} %, data {:.1f} %, "
-                  "other {:.1f} %)",
-                  r.report.step, total_, r.report.loss, r.report.grad_norm, r.lr, short_number(rate),
-                  short_number(rate * flops_.simple), 1e3 * r.step_seconds, 100 * r.time.compute / r.step_seconds,
-                  100 * r.time.data_wait / r.step_seconds, 100 * r.time.other / r.step_seconds));
+  say(fmt::format(
+      "step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.3g}  {} tokens/s  {} FLOP/s  {:.1f} ms  (compute "
+      "{:.1f} %, data {:.1f} %, "
+      "other {:.1f} %)",
+      r.report.step, setting_.total, r.report.loss, r.report.grad_norm, r.lr, short_number(rate),
+      short_number(rate * setting_.flops.simple), 1e3 * r.step_seconds, 100 * r.time.compute / r.step_seconds,
+      100 * r.time.data_wait / r.step_seconds, 100 * r.time.other / r.step_seconds));
 }
 
 void Journal::evaluation(int64_t step, double loss, double tokens) {
-  metrics_.write({{"kind", "eval"},
-                  {"step", step},
-                  {"val_loss", number(loss)},
-                  {"val_loss_hex", hex_float(loss)},
-                  {"tokens", int64_t(tokens)},
-                  {"attempt", attempt_}});
+  if (!files_) return;
+  files_->metrics.write({{"kind", "eval"},
+                         {"step", step},
+                         {"val_loss", number(loss)},
+                         {"val_loss_hex", hex_float(loss)},
+                         {"tokens", int64_t(tokens)},
+                         {"attempt", files_->attempt}});
   if (tensorboard_) {
     tensorboard_->scalar(step, "valid/loss", loss);
     tensorboard_->flush();
   }
-  say(fmt::format("step {:>6}/{}  validation loss {:.4f}  ({} tokens)", step, total_, loss, short_number(tokens)));
+  say(fmt::format("step {:>6}/{}  validation loss {:.4f}  ({} tokens)", step, setting_.total, loss,
+                  short_number(tokens)));
 }
 
 void Journal::event(const std::string& name, int64_t step, const Json& fields) {
+  if (!files_) return;
   const auto seconds = [](auto t) { return std::chrono::duration<double>(t.time_since_epoch()).count(); };
   Json line{{"event", name},
             {"step", step},
@@ -140,11 +143,12 @@ void Journal::event(const std::string& name, int64_t step, const Json& fields) {
             {"monotonic", seconds(Clock::now())},
             {"time", seconds(std::chrono::system_clock::now())}};
   line.update(fields);
-  events_.write(line);
+  files_->events.write(line);
 }
 
 void Journal::say(const std::string& line) {
-  progress_.clear();
+  if (!files_) return;
+  progress_->clear();
   fmt::print("{}\n", line);
   std::fflush(stdout);
 }

@@ -26,13 +26,18 @@ struct StepRecord {
   int64_t tokens = 0;       // so far
   double step_seconds = 0;  // from the end of the step before to the end of this one
   TimeSplit time;
-  uint64_t data_hash = 0;
 };
 
 class Journal {
  public:
-  // `attempt` counts how often this directory was started; `first` is the first step of this attempt minus one.
-  Journal(const RunDirectory&, const RunSpec&, FlopsPerToken, size_t arena_bytes, int64_t first, int64_t total);
+  struct Setting {
+    FlopsPerToken flops;
+    size_t arena_bytes = 0;  // of this rank
+    int64_t first = 0;       // the first step of this attempt, minus one
+    int64_t total = 0;
+  };
+  // One rank of a run keeps the journal (`keeper`); to the others all calls are nothing.
+  Journal(const RunDirectory&, const RunSpec&, const Setting&, bool keeper);
   void step(const StepRecord&);
   void evaluation(int64_t step, double loss, double tokens);
   // `fields` follow event, step, rank, host, monotonic and time.
@@ -40,17 +45,19 @@ class Journal {
              const nlohmann::ordered_json& fields = nlohmann::ordered_json::object());
   // A line for people; the progress bar gives way to it.
   void say(const std::string& line);
-  int attempt() const { return attempt_; }
 
  private:
+  struct Files {
+    explicit Files(const RunDirectory&);
+    int attempt;  // how often this directory was started
+    JsonLines metrics, events;
+  };
   void show(const StepRecord&);
-  FlopsPerToken flops_;
-  size_t arena_bytes_;
-  int64_t total_, log_every_;
-  int attempt_;
-  JsonLines metrics_, events_;
+  const Setting setting_;
+  const int64_t log_every_;
+  std::optional<Files> files_;
   std::unique_ptr<TensorBoard> tensorboard_;
-  Progress progress_;
+  std::optional<Progress> progress_;
   std::chrono::steady_clock::time_point last_line_{};
 };
 

@@ -44,9 +44,10 @@ void add_check_command(CLI::App& app, int& exit_code) {
 
 int run_training(const TrainOptions& o) {
   const Place place = find_place(o.ranks);
+  SoloExchange exchange;
   const LoadedSpec loaded = read_spec(o.config, o.overrides);
   throw_problems(loaded);
-  return int(train(loaded, place));
+  return int(train(loaded, place, exchange));
 }
 
 int run(int argc, char** argv) {

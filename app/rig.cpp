@@ -3,14 +3,32 @@
 #include "app/wire.h"
 
 namespace trainer {
+namespace {
 
-Rig open_rig(Planned planned) {
+void compare_plans(uint64_t hash, Exchange& exchange) {
+  const std::vector<std::string> all = exchange.all_gather(fmt::format("{:016x}", hash));
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    check(all[rank] == all[0], Exit::rank,
+          "the plan of rank {} has hash {}, that of rank 0 has {}: start all ranks with the same spec, overrides and "
+          "build",
+          rank, all[rank], all[0]);
+}
+
+}  // namespace
+
+Rig open_rig(Planned planned, Exchange& exchange) {
+  compare_plans(planned.program.hash, exchange);
   Rig rig{.planned = std::move(planned), .memory = nullptr, .device = nullptr, .groups = nullptr};
   rig.memory = open_memory(rig.planned.spec.device);
   const auto arena = rig.memory->reserve(rig.planned.program.arena_bytes);
   rig.device = open_device(rig.planned.spec.device, rig.planned.program, arena);
   rig.groups = open_groups(rig.planned.mesh);
   return rig;
+}
+
+Rig open_rig(Planned planned) {
+  SoloExchange alone;
+  return open_rig(std::move(planned), alone);
 }
 
 }  // namespace trainer

@@ -4,6 +4,7 @@
 
 #include "app/planning.h"
 #include "core/device/comm.h"
+#include "parallel/comm/exchange.h"
 
 namespace trainer {
 
@@ -15,7 +16,10 @@ struct Rig {
   std::span<std::byte> arena() { return device->arena(); }
 };
 
-// Reserves the arena (exactly the plan's bytes) and opens the device on it.
+// Reserves the arena (exactly the plan's bytes), opens the device on it, and joins the other ranks: each has the same
+// plan, or Error(rank) names those who do not.
+Rig open_rig(Planned, Exchange&);
+// A world of one.
 Rig open_rig(Planned);
 
 }  // namespace trainer

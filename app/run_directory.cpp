@@ -30,10 +30,11 @@ std::string read_text(int fd) {
 
 }  // namespace
 
-RunDirectory::RunDirectory(const RunSpec& spec)
+RunDirectory::RunDirectory(const RunSpec& spec, bool owner)
     : log_(spec.log.dir), checkpoints_(spec.checkpoint.dir.value_or(spec.log.dir + "/checkpoints")) {
   create(log_);
   create(checkpoints_);
+  if (!owner) return;
   log_lock_ = lock(log_);
   checkpoint_lock_ = lock(checkpoints_);
 }

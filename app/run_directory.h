@@ -9,9 +9,10 @@ namespace trainer {
 
 class RunDirectory {
  public:
-  // Creates log.dir and the checkpoint directory, proves that they can be written, and locks them. Throws Error(in_use)
-  // naming host and process of the other run, Error(disk) where nothing can be written.
-  explicit RunDirectory(const RunSpec&);
+  // Creates log.dir and the checkpoint directory, proves that they can be written, and locks them: one rank of a run
+  // does (`owner`), the others follow it. Throws Error(in_use) naming host and process of the other run, Error(disk)
+  // where nothing can be written.
+  RunDirectory(const RunSpec&, bool owner);
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;

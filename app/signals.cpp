@@ -5,8 +5,12 @@
 
 namespace trainer {
 namespace {
-volatile std::sig_atomic_t requested = 0;
-extern "C" void remember(int signal) { requested = signal; }
+std::atomic<int> requested{0};
+static_assert(std::atomic<int>::is_always_lock_free);
+extern "C" void remember(int signal) {
+  int none = 0;
+  requested.compare_exchange_strong(none, signal);
+}
 }  // namespace
 
 void watch_signals() {
@@ -15,7 +19,6 @@ void watch_signals() {
   action.sa_flags = SA_RESTART;
   for (int s : {SIGINT, SIGTERM, SIGUSR1}) sigaction(s, &action, nullptr);
 }
-bool stop_requested() { return requested != 0; }
-int requesting_signal() { return requested; }
+const std::atomic<int>& stop_signal() { return requested; }
 
 }  // namespace trainer

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "app/checkpoints.h"
 #include "app/journal.h"
@@ -28,29 +29,33 @@ double seconds_since(Clock::time_point t) { return std::chrono::duration<double>
 // One attempt at a run: everything it holds, in the order it is opened.
 class Attempt {
  public:
-  Attempt(const LoadedSpec& loaded, const Place& place, const std::string& device)
+  Attempt(const LoadedSpec& loaded, const Place& place, Exchange& exchange, const std::string& device)
       : spec_(loaded.spec),
-        directory_(spec_),
-        rig_(open_rig(plan_run(spec_, place.world, place.rank))),
+        exchange_(exchange),
+        reports_(place.rank == 0),
+        directory_(spec_, reports_),
+        rig_(open_rig(plan_run(spec_, place.world, place.rank), exchange)),
         total_(total_steps(spec_)),
-        feed_(open_dataset(spec_.data, spec_.model.vocab_size), spec_),
+        feed_(open_dataset(spec_.data, spec_.model.vocab_size), spec_,
+              {rig_.planned.mesh.replica, rig_.planned.mesh.dp}),
         checkpoints_(rig_, directory_.checkpoints(), tokenizer_description(spec_.data)),
         engine_(rig_.planned.program, spec_, rig_.planned.mesh, rig_.planned.model,
-                {*rig_.device, *rig_.groups, feed_}),
+                {*rig_.device, *rig_.groups, feed_, nullptr, &stop_signal()}),
         at_(start()),
-        journal_(directory_, spec_, flops_per_token(spec_.model, spec_.data.seq_len), rig_.planned.program.arena_bytes,
-                 at_.step, total_) {
-    directory_.write("resolved.yaml", resolved_yaml(loaded));
+        journal_(directory_, spec_,
+                 {flops_per_token(spec_.model, spec_.data.seq_len), rig_.planned.program.arena_bytes, at_.step, total_},
+                 reports_) {
+    if (reports_) directory_.write("resolved.yaml", resolved_yaml(loaded));
     announce(device);
   }
 
   Exit run() {
     step_end_ = Clock::now();
     while (at_.step < total_) {
-      if (stop_requested()) return preempt();
       step();
-      if (due(spec_.train.eval_every) && !stop_requested()) evaluate();
+      if (due(spec_.train.eval_every) && !stop_) evaluate();
       if (due(spec_.checkpoint.every)) save();
+      if (stop_ && at_.step < total_) return preempt();
     }
     if (saved_ != at_.step) save();
     check_memory();
@@ -110,7 +115,8 @@ class Attempt {
     if (failpoint("gradient", site).nan) record.report.finite = false;
     if (!record.report.finite) stop_not_finite(key, control);
     at_.tokens += int64_t(record.report.tokens);
-    at_.data_hash = record.data_hash = feed_.data_hash(at_.step);
+    at_.data_hash = record.report.data_hash;
+    stop_ = record.report.stop;
     ++at_.step;
     record.report.step = at_.step;
     record.lr = control.lr;
@@ -138,10 +144,11 @@ class Attempt {
   void evaluate() {
     double loss = 0, tokens = 0;
     for (int64_t pass = 0; pass < feed_.evaluation_passes(); ++pass) {
-      if (stop_requested()) return;  // the loop saves and leaves; the evaluation is repeated after the resume
       Control control = this->control();
       control.step = pass;
       const StepReport r = engine_.step(evaluate_key(spec_), control);
+      stop_ = r.stop;
+      if (stop_) return;  // the loop saves and leaves; the evaluation is repeated after the resume
       loss += r.loss * r.tokens;
       tokens += r.tokens;
     }
@@ -168,29 +175,40 @@ class Attempt {
   }
 
   Exit preempt() {
-    journal_.say(fmt::format("signal {}: saving and stopping", requesting_signal()));
+    const int signal = stop_signal();
+    journal_.say(fmt::format("{}: saving and stopping",
+                             signal ? fmt::format("signal {}", signal) : "another rank was asked to stop"));
     if (saved_ != at_.step) save();
     journal_.event("preempted", at_.step, {{"exit", int(Exit::preempted)}});
     return Exit::preempted;
   }
 
+  // All ranks come here together. Each looks at what it computes; the first with an answer is heard, and rank 0 says
+  // it.
   [[noreturn]] void stop_not_finite(const PlanKey& key, const Control& control) {
-    const auto where = engine_.find_nonfinite(key, control);
+    const auto answers = exchange_.all_gather(engine_.find_nonfinite(key, control).value_or(""));
+    const auto ids = exchange_.all_gather(fmt::format("{}", fmt::join(feed_.sample_ids(at_.step), ", ")));
     journal_.event("end", at_.step, {{"exit", int(Exit::not_finite)}});
+    if (!reports_) throw Error(Exit::not_finite, "");
+    std::string where = "the sum of the gradients (no single value)";
+    for (size_t rank = answers.size(); rank-- > 0;)
+      if (!answers[rank].empty())
+        where = answers.size() == 1 ? answers[rank] : fmt::format("{} (rank {})", answers[rank], rank);
     fail(Exit::not_finite,
          "step {}: loss or gradient is not finite; first in {}; sequences {}; the weights are those of step {}: lower "
          "optimizer.lr, or look at these samples",
-         at_.step + 1, where.value_or("the sum of the gradients (no single value)"),
-         fmt::join(feed_.sample_ids(at_.step), ", "), at_.step);
+         at_.step + 1, where, fmt::join(std::set<std::string>(ids.begin(), ids.end()), "; "), at_.step);
   }
 
+  // Peers' arenas are mapped too, and count as this process's shared pages once they are touched: they are theirs.
   void check_memory() {
-    const size_t peak = peak_rss_bytes(), promised = rig_.planned.program.arena_bytes + kAllowanceBytes;
+    const size_t arena = rig_.planned.program.arena_bytes, promised = arena + kAllowanceBytes;
+    const size_t peak = exchange_.size() == 1 ? peak_rss_bytes() : peak_rss_bytes() - shared_rss_bytes() + arena;
     journal_.say(fmt::format("peak memory {} of {} promised (arena {} and allowance {})", short_bytes(double(peak)),
-                             short_bytes(double(promised)), short_bytes(double(rig_.planned.program.arena_bytes)),
+                             short_bytes(double(promised)), short_bytes(double(arena)),
                              short_bytes(double(kAllowanceBytes))));
-    check(rig_.arena().size() == rig_.planned.program.arena_bytes, Exit::memory,
-          "the arena has {} bytes, the plan says {}", rig_.arena().size(), rig_.planned.program.arena_bytes);
+    check(rig_.arena().size() == arena, Exit::memory, "the arena has {} bytes, the plan says {}", rig_.arena().size(),
+          arena);
     check(peak <= promised || kInstrumented, Exit::memory, "the process used {} bytes, {} were promised", peak,
           promised);
   }
@@ -202,6 +220,8 @@ class Attempt {
 #endif
 
   const RunSpec& spec_;
+  Exchange& exchange_;
+  const bool reports_;  // rank 0 speaks for all
   RunDirectory directory_;
   Rig rig_;
   int64_t total_;
@@ -209,6 +229,7 @@ class Attempt {
   Checkpoints checkpoints_;
   Engine engine_;
   int64_t saved_ = -1;  // the step of the newest checkpoint
+  bool stop_ = false;   // some rank was asked to: all know it from the same outcome
   Position at_;
   Journal journal_;
   LaneTimes lane_;
@@ -217,10 +238,10 @@ class Attempt {
 
 }  // namespace
 
-Exit train(const LoadedSpec& loaded, const Place& place) {
+Exit train(const LoadedSpec& loaded, const Place& place, Exchange& exchange) {
   watch_signals();
   const std::string device = install_device(loaded.spec.device);
-  return Attempt(loaded, place, device).run();
+  return Attempt(loaded, place, exchange, device).run();
 }
 
 }  // namespace trainer

@@ -27,9 +27,10 @@ std::string install_device(const DeviceSpec& spec) {
 std::unique_ptr<Memory> open_memory(const DeviceSpec&) { return std::make_unique<cpu::HugeMemory>(); }
 
 std::unique_ptr<Device> open_device(const DeviceSpec& spec, const Program& program, std::span<std::byte> arena) {
+  const int threads = device_threads(spec);  // pinned where all the cores are theirs
   return std::make_unique<cpu::CpuDevice>(
       arena, cpu::ScratchMap{program.scratch_offset, program.scratch},
-      cpu::CpuOptions{.threads = device_threads(spec), .ring_bytes = program.ring_bytes});
+      cpu::CpuOptions{.threads = threads, .pin = threads == available_cores(), .ring_bytes = program.ring_bytes});
 }
 
 std::unique_ptr<Groups> open_groups(const Mesh&) { return std::make_unique<SelfGroups>(); }

@@ -102,6 +102,20 @@ void TokenFeed::remember(const ReadBatch& read) {
   entry.hash += read.hash;
 }
 
+void TokenFeed::note_hash(Stream& stream, int64_t step, Tensor outcome) {
+  struct Args {
+    TokenFeed* feed;
+    int64_t step;
+    Tensor outcome;
+  } args{this, step, outcome};
+  stream.submit(
+      [](Stream&, const void* a) {
+        const auto& args = *static_cast<const Args*>(a);
+        add_data_hash(*data_as<Outcome>(args.outcome), args.feed->data_hash(args.step));
+      },
+      &args, sizeof args);
+}
+
 double TokenFeed::waited_seconds() { return 1e-9 * double(waited_nanoseconds_.exchange(0)); }
 
 uint64_t TokenFeed::data_hash(int64_t step) const {

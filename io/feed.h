@@ -28,6 +28,8 @@ class TokenFeed final : public Feed {
   // waits.
   void fill(Stream&, Split, int64_t step, int microbatch, const Batch&) override;
 
+  void note_hash(Stream&, int64_t step, Tensor outcome) override;
+
   int64_t evaluation_passes() const { return order_.evaluation_passes(); }
   int64_t microbatches(int64_t step) const { return order_.microbatches(step); }
   const StepSizes& sizes() const { return order_.sizes(); }

@@ -89,7 +89,8 @@ class Planner {
       }
     }
   }
-  // Scratch, rings, and one hash of what every stage does.
+  // Scratch, rings, and one hash of what every stage does. Scratch is not part of it: it depends on a rank's threads,
+  // and ranks of one world may have different cores.
   void meter(std::vector<Program>& all) const {
     uint64_t hash = kHashSeed;
     for (size_t s = 0; s < all.size(); ++s) {
@@ -104,8 +105,8 @@ class Planner {
         }
         trace += counts.trace;
       }
-      place_scratch(all[s], scratch);
       hash = hash_text(trace, hash_text(to_text(all[s]), hash));
+      place_scratch(all[s], scratch);
     }
     for (Program& p : all) p.hash = hash;
   }

@@ -37,20 +37,24 @@ std::array<MeterStream, kLanes> make_streams(MeterCounts& counts, std::index_seq
 
 MeterDevice::MeterDevice() : streams_(make_streams(counts_, std::make_index_sequence<kLanes>())) {}
 
-void MeterComm::count(const char* op, const Tensor& full, int peer) {
+// What a collective puts into a lane's ring, at most: a pointer, its tensors, its peers.
+constexpr size_t kCommandBytes = 512;
+
+void MeterComm::count(Stream& stream, const char* op, const Tensor& full, int peer) {
   if (size_ == 1) return;  // a group of one does nothing
+  stream.submit(nullptr, nullptr, kCommandBytes);
   const std::string what = fmt::format("{} {} {}", group_, op, name_of(full.dtype));
   CollectiveCount& c = counts_.collectives[what];
   ++c.count;
   c.bytes += double(full.bytes());
   counts_.trace += fmt::format("{} {} {}\n", what, full.elements(), peer);
 }
-void MeterComm::all_gather(Stream&, Tensor, Tensor full) { count("all_gather", full); }
-void MeterComm::reduce_scatter(Stream&, Tensor full, Tensor) { count("reduce_scatter", full); }
-void MeterComm::all_reduce(Stream&, Tensor t, Reduce) { count("all_reduce", t); }
-void MeterComm::all_to_all_v(Stream&, Tensor from, Tensor, Tensor, Tensor, int64_t) { count("all_to_all", from); }
-void MeterComm::send(Stream&, Tensor t, int to) { count("send", t, to); }
-void MeterComm::recv(Stream&, Tensor t, int from) { count("recv", t, from); }
-void MeterComm::barrier(Stream&) { count("barrier", {}); }
+void MeterComm::all_gather(Stream& s, Tensor, Tensor full) { count(s, "all_gather", full); }
+void MeterComm::reduce_scatter(Stream& s, Tensor full, Tensor) { count(s, "reduce_scatter", full); }
+void MeterComm::all_reduce(Stream& s, Tensor t, Reduce) { count(s, "all_reduce", t); }
+void MeterComm::all_to_all_v(Stream& s, Tensor from, Tensor, Tensor, Tensor, int64_t) { count(s, "all_to_all", from); }
+void MeterComm::send(Stream& s, Tensor t, int to) { count(s, "send", t, to); }
+void MeterComm::recv(Stream& s, Tensor t, int from) { count(s, "recv", t, from); }
+void MeterComm::barrier(Stream& s) { count(s, "barrier", {}); }
 
 }  // namespace trainer

@@ -78,7 +78,7 @@ class MeterComm final : public Comm {
   void abort() noexcept override {}
 
  private:
-  void count(const char* op, const Tensor& full, int peer = -1);
+  void count(Stream&, const char* op, const Tensor& full, int peer = -1);
   std::string group_;
   int rank_, size_;
   MeterCounts& counts_;

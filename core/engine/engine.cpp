@@ -23,6 +23,7 @@ Engine::Engine(const Program& program, const RunSpec& spec, const Mesh& mesh, co
                const EngineDevices& to)
     : program_(program), spec_(spec), mesh_(mesh), model_(model), to_(to), base_(base_of(to.device)) {
   for (const auto& block : model.blocks) layouts_.push_back(block->layout());
+  for (const Bucket& bucket : program.buckets) shared_.push_back(shared_runs(bucket, model));
   for (const auto& [key, plan] : program.plans) {
     prepared_[{key.kind, key.microbatches, key.seq_len}] = {&plan, resolve(plan, program, model, layouts_, base_)};
     done_.resize(std::max(done_.size(), plan.code.size()));
@@ -49,6 +50,8 @@ StepReport Engine::step(const PlanKey& key, const Control& control) {
   r.loss = out.loss_sum / out.tokens;
   r.grad_norm = trains(key.kind) ? std::sqrt(out.norm2) / out.tokens : 0;
   r.finite = out.nonfinite == 0 && std::isfinite(out.loss_sum);
+  r.stop = out.stop_requested > 0;
+  r.data_hash = data_hash_of(out);
   r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return r;
 }
@@ -95,10 +98,8 @@ void Engine::issue(const Call& call) {
     case Verb::release: return;  // bookkeeping: its uses free the slot
     case Verb::reduce: return reduce(call);
     case Verb::tie: return tie(call);
-    case Verb::norm: return launch(call.lane, SquaredNorm{owned(final_gradient(call), i.bucket), outcome});
-    case Verb::agree:
-      to_.groups.on(Axis::world, i.lane).all_reduce(call.lane, outcome);
-      return launch(call.lane, Agree{control, outcome});
+    case Verb::norm: return norm(call);
+    case Verb::agree: return agree(call);
     case Verb::update: return update(call);
     case Verb::snapshot: return snapshot(call);
   }
@@ -152,12 +153,15 @@ void Engine::gather(const Call& call) {
 }
 
 void Engine::reduce(const Call& call) {
-  Comm& group = to_.groups.on(program_.buckets[size_t(call.instr.bucket)].shard, call.instr.lane);
   const Tensor full = find(call, SlotClass::gradient);
-  if (spec_.parallel.zero == 0) return group.all_reduce(call.lane, full);
+  sum_partial(call, full);
+  if (spec_.parallel.zero == 0) return to_.groups.on(Axis::dp, call.instr.lane).all_reduce(call.lane, full);
+  const Bucket& bucket = program_.buckets[size_t(call.instr.bucket)];
+  Comm& group = to_.groups.on(bucket.shard, call.instr.lane);
   const int64_t n = full.elements() / group.size();
   const Tensor slice = flat_part(full, n * group.rank(), n * (group.rank() + 1));
   group.reduce_scatter(call.lane, full, slice);  // in place, so it needs no scratch
+  to_.groups.on(bucket.replica, call.instr.lane).all_reduce(call.lane, slice);
   for (uint32_t u = call.instr.uses[0]; u < call.instr.uses[1]; ++u) {
     const Use& use = call.prepared.plan->uses[u];
     if (call.prepared.plan->slots[use.slot].kind != SlotClass::reduced) continue;
@@ -167,10 +171,49 @@ void Engine::reduce(const Call& call) {
   }
 }
 
+// What ranks of tp or kv hold alike has a partial gradient on each of them.
+void Engine::sum_partial(const Call& call, const Tensor& gradient) {
+  for (const SharedRun& run : shared_[size_t(call.instr.bucket)])
+    if (run.partial)
+      to_.groups.on(run.axis, call.instr.lane).all_reduce(call.lane, flat_part(gradient, run.begin, run.end));
+}
+
 void Engine::tie(const Call& call) {
   const Tensor g = final_gradient(call);
   to_.groups.on(Axis::tied, call.instr.lane)
       .all_reduce(call.lane, spec_.parallel.zero == 0 ? g : owned(g, call.instr.bucket));
+}
+
+// Replicas of a slice each count a part of it; what other ranks hold as well is counted by the first of them.
+void Engine::norm(const Call& call) {
+  const int bucket = call.instr.bucket;
+  const Tensor gradient = owned(final_gradient(call), bucket);
+  const Elements mine = owned_elements(bucket);
+  Comm& replicas = to_.groups.on(program_.buckets[size_t(bucket)].replica, call.instr.lane);
+  const int64_t n = mine.end - mine.begin;
+  int64_t at = mine.begin + n * replicas.rank() / replicas.size();
+  const int64_t end = mine.begin + n * (replicas.rank() + 1) / replicas.size();
+  const auto count = [&](int64_t to) {
+    if (at < to)
+      launch(call.lane, SquaredNorm{flat_part(gradient, at - mine.begin, to - mine.begin),
+                                    fixed(program_.outcome_offset, DType::f64, sizeof(Outcome) / 8)});
+  };
+  for (const SharedRun& run : shared_[size_t(bucket)]) {
+    if (run.end <= at || run.begin >= end || to_.groups.on(run.axis, call.instr.lane).rank() == 0) continue;
+    count(run.begin);
+    at = std::min(run.end, end);
+  }
+  count(end);
+}
+
+void Engine::agree(const Call& call) {
+  const Tensor control = fixed(program_.control_offset, DType::u8, sizeof(Control)),
+               outcome = fixed(program_.outcome_offset, DType::f64, sizeof(Outcome) / 8);
+  const bool first_of_replica = mesh_.stage == 0 && mesh_.context == 0 && mesh_.slice == 0;
+  if (trains(call.key.kind) && first_of_replica) to_.feed.note_hash(call.lane, call.control.step, outcome);
+  launch(call.lane, NoteStop{to_.stop, outcome});
+  to_.groups.on(Axis::world, call.instr.lane).all_reduce(call.lane, outcome);
+  launch(call.lane, Agree{control, outcome});
 }
 
 // One launch per run of parameters that decay alike.
@@ -183,8 +226,7 @@ void Engine::update(const Call& call) {
   const auto state = [&](Role r) { return mine(find(call, SlotClass::state, int(r))); };
   const Tensor weight = state(Role::weight), master = state(Role::master), m = state(Role::moment1),
                v = state(Role::moment2), g = mine(final_gradient(call));
-  Comm& group = to_.groups.on(bucket.shard, call.instr.lane);
-  const int64_t first = all ? 0 : std::min(bucket.padded / group.size() * group.rank(), bucket.size);
+  const int64_t first = all ? 0 : owned_elements(call.instr.bucket).begin;
   const int64_t end = first + m.elements();
   const OptimizerSpec& o = spec_.optimizer;
   for (size_t k = 0; k < bucket.params.size();) {
@@ -228,12 +270,16 @@ Tensor Engine::final_gradient(const Call& call) const {
   const Tensor reduced = find(call, SlotClass::reduced);
   return reduced ? reduced : find(call, SlotClass::gradient);
 }
-Tensor Engine::owned(const Tensor& flat, int bucket) {
+Engine::Elements Engine::owned_elements(int bucket) {
   const Bucket& b = program_.buckets[size_t(bucket)];
   Comm& group = to_.groups.on(b.shard, Lane::compute);
   const int64_t n = b.padded / group.size();
-  const int64_t begin = std::min(n * group.rank(), b.size), end = std::min(n * (group.rank() + 1), b.size);
-  return flat.elements() == b.padded ? flat_part(flat, begin, end) : flat_part(flat, 0, end - begin);
+  return {std::min(n * group.rank(), b.size), std::min(n * (group.rank() + 1), b.size)};
+}
+Tensor Engine::owned(const Tensor& flat, int bucket) {
+  const auto [begin, end] = owned_elements(bucket);
+  return flat.elements() == program_.buckets[size_t(bucket)].padded ? flat_part(flat, begin, end)
+                                                                    : flat_part(flat, 0, end - begin);
 }
 Tensor Engine::fixed(size_t offset, DType dtype, int64_t n) const { return make_tensor(base_ + offset, dtype, {n}); }
 

@@ -18,6 +18,7 @@ struct EngineDevices {
   Groups& groups;
   Feed& feed;
   Store* store = nullptr;
+  const std::atomic<int>* stop = nullptr;  // not zero: this rank was asked to stop
 };
 
 class Engine {
@@ -38,6 +39,7 @@ class Engine {
   // Runs the plan again, one instruction at a time, and names the first whose output is not finite ("forward of
   // layers.3.attention, micro-batch 0"), or the parameter whose weight was not finite before the step. Nothing if all
   // is finite. The update is left out, so the state stays as it is.
+  // Every rank of the world calls it, for the ranks meet in it as in a step; each answers for itself.
   std::optional<std::string> find_nonfinite(const PlanKey&, const Control& control);
 
  private:
@@ -58,6 +60,9 @@ class Engine {
   void run_block(const Call&);
   void gather(const Call&);
   void reduce(const Call&);
+  void sum_partial(const Call&, const Tensor& gradient);
+  void norm(const Call&);
+  void agree(const Call&);
   void tie(const Call&);
   void update(const Call&);
   void snapshot(const Call&);
@@ -65,9 +70,15 @@ class Engine {
   Tensor find(const Call&, SlotClass, int index = -1) const;
   Tensor final_gradient(const Call&) const;
   // This rank's slice of a flat bucket, without padding; `flat` is the whole bucket or already the slice.
+  struct Elements {
+    int64_t begin = 0, end = 0;
+  };
+  Elements owned_elements(int bucket);
   Tensor owned(const Tensor& flat, int bucket);
   Tensor fixed(size_t offset, DType, int64_t n) const;
   std::string describe(const Instr&) const;
+  std::optional<std::string> nonfinite_weight() const;
+  std::optional<std::string> nonfinite_output(const Prepared&, size_t instr) const;
 
   const Program& program_;
   const RunSpec& spec_;
@@ -76,6 +87,7 @@ class Engine {
   EngineDevices to_;
   std::byte* base_;
   std::vector<BlockLayout> layouts_;
+  std::vector<std::vector<SharedRun>> shared_;  // per bucket
   std::map<std::tuple<StepKind, int, int64_t>, Prepared> prepared_;
   std::vector<Event> done_;
   Event agreed_{};

@@ -31,8 +31,7 @@ std::string Engine::describe(const Instr& i) const {
   return text;
 }
 
-std::optional<std::string> Engine::find_nonfinite(const PlanKey& key, const Control& control) {
-  to_.device.drain();
+std::optional<std::string> Engine::nonfinite_weight() const {
   for (const StateSlot& s : program_.state) {
     if (s.index != int(Role::weight)) continue;
     const Bucket& bucket = program_.buckets[size_t(s.bucket)];
@@ -45,24 +44,37 @@ std::optional<std::string> Engine::find_nonfinite(const PlanKey& key, const Cont
         return "the weight " + param.name + " before the step";
     }
   }
+  return std::nullopt;
+}
+
+std::optional<std::string> Engine::nonfinite_output(const Prepared& p, size_t id) const {
+  const Instr& instr = p.plan->code[id];
+  if (instr.block < 0) return std::nullopt;
+  for (uint32_t u = instr.uses[0]; u < instr.uses[1]; ++u) {
+    const Use& use = p.plan->uses[u];
+    const bool written = use.access == Access::write && holds_values(p.plan->slots[use.slot].kind);
+    if (written && !all_finite(view_of(*p.plan, use, base_))) return describe(instr);
+  }
+  if (p.views.block_of[id] < 0) return std::nullopt;
+  const Range grads = p.views.blocks[size_t(p.views.block_of[id])].grads;
+  for (size_t g = grads.begin; g < grads.end; ++g)
+    if (!all_finite(p.views.grads[g].tensor)) return "weight gradient in " + describe(instr);
+  return std::nullopt;
+}
+
+// To the end, whatever is found: other ranks wait for this one in the collectives.
+std::optional<std::string> Engine::find_nonfinite(const PlanKey& key, const Control& control) {
+  to_.device.drain();
+  std::optional<std::string> found = nonfinite_weight();
   const Prepared& p = prepared(key);
   for (size_t id = 0; id < p.plan->code.size(); ++id) {
     const Instr& instr = p.plan->code[id];
     if (instr.verb == Verb::update || instr.verb == Verb::snapshot) continue;
     issue({p, instr, id, key, control, to_.device.lane(instr.lane)});
     to_.device.drain();
-    if (instr.block < 0) continue;
-    for (uint32_t u = instr.uses[0]; u < instr.uses[1]; ++u) {
-      const Use& use = p.plan->uses[u];
-      const Slot& slot = p.plan->slots[use.slot];
-      const bool written = use.access == Access::write && holds_values(slot.kind);
-      if (written && !all_finite(view_of(*p.plan, use, base_))) return describe(instr);
-    }
-    for (size_t g = p.views.blocks[size_t(p.views.block_of[id])].grads.begin;
-         g < p.views.blocks[size_t(p.views.block_of[id])].grads.end; ++g)
-      if (!all_finite(p.views.grads[g].tensor)) return "weight gradient in " + describe(instr);
+    if (!found) found = nonfinite_output(p, id);
   }
-  return std::nullopt;
+  return found;
 }
 
 }  // namespace trainer

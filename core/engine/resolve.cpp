@@ -105,6 +105,19 @@ bool calls_block(Verb v) {
 
 }  // namespace
 
+std::vector<SharedRun> shared_runs(const Bucket& bucket, const Model& model) {
+  std::vector<SharedRun> runs;
+  for (size_t k = 0; k < bucket.params.size(); ++k)
+    for (const Param::Shared& s : model.params[bucket.params[k]].shared) {
+      const SharedRun run{bucket.begin[k] + s.begin, bucket.begin[k] + s.end, s.axis, s.partial};
+      if (!runs.empty() && runs.back().end == run.begin && runs.back().axis == run.axis &&
+          runs.back().partial == run.partial)
+        runs.back().end = run.end;
+      else runs.push_back(run);
+    }
+  return runs;
+}
+
 ResolvedPlan resolve(const Plan& plan, const Program& program, const Model& model,
                      const std::vector<BlockLayout>& layouts, std::byte* base) {
   Resolver resolver(plan, model, places_of(program, model.params.size()), base);

@@ -24,6 +24,14 @@ struct ResolvedPlan {
   std::vector<int32_t> block_of;    // -1: no block
 };
 
+// Elements of a bucket that all ranks of `axis` hold alike: Param::shared of neighbours, joined; ascending.
+struct SharedRun {
+  int64_t begin = 0, end = 0;
+  Axis axis = Axis::tp;
+  bool partial = false;
+};
+std::vector<SharedRun> shared_runs(const Bucket&, const Model&);
+
 // `base` is where the arena starts; a device without an arena (the meter) gives any address that is not null.
 ResolvedPlan resolve(const Plan&, const Program&, const Model&, const std::vector<BlockLayout>&, std::byte* base);
 

@@ -10,6 +10,8 @@ struct StepReport {
   double loss = 0;       // mean over them, in nats
   double grad_norm = 0;  // of the mean loss's gradient, before clipping; 0 for an evaluation
   bool finite = true;
+  bool stop = false;       // a rank was asked to stop
+  uint64_t data_hash = 0;  // of what the world trained on: no layout, no order
   double seconds = 0;
 };
 

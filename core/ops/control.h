@@ -1,5 +1,8 @@
 // What changes from step to step and what a step says about itself: two records in device memory.
 #pragma once
+#include <array>
+#include <atomic>
+
 #include "core/ops/kernel.h"
 
 namespace trainer {
@@ -24,12 +27,25 @@ struct Outcome {
   double nonfinite = 0;  // buckets whose norm is not finite
   double stop_requested = 0;
   double store_busy = 0;
+  std::array<double, 4> data_hash{};  // 16 bits each, lowest first: their sums are exact, so a 64-bit sum can be had
 };
+// The sum, modulo 2^64, of all hashes that were added.
+uint64_t data_hash_of(const Outcome&);
+void add_data_hash(Outcome&, uint64_t);
 
 struct Begin {
   static constexpr const char* kName = "begin";
   Control value;
   Tensor control, outcome;
+  Cost cost() const { return {}; }
+};
+
+// outcome.stop_requested += 1 where *stop is not zero. The flag lives in host memory and is read when the lane gets here,
+// so that a signal in mid-step still counts for this step.
+struct NoteStop {
+  static constexpr const char* kName = "note_stop";
+  const std::atomic<int>* stop = nullptr;
+  Tensor outcome;
   Cost cost() const { return {}; }
 };
 

@@ -90,7 +90,7 @@ class Binder {
     return flat(SlotClass::gradient, k, gradient_dtype(c_.spec.precision), bucket(k).padded);
   }
   Slot reduced(int k) const {
-    return flat(SlotClass::reduced, k, gradient_dtype(c_.spec.precision), bucket(k).padded / c_.mesh.dp);
+    return flat(SlotClass::reduced, k, gradient_dtype(c_.spec.precision), bucket(k).padded / c_.mesh.shards);
   }
   Slot final_gradient(int k) const { return zero() >= 2 ? reduced(k) : gradient(k); }
   Slot state(int k, int index) const {

@@ -43,8 +43,8 @@ class StateMaker {
 
  private:
   void slot(int b, int index, DType dtype, bool whole) {
-    const int64_t padded = p_.buckets[size_t(b)].padded, n = whole ? padded : padded / c_.mesh.dp;
-    const int64_t begin = whole ? 0 : n * c_.mesh.replica;
+    const int64_t padded = p_.buckets[size_t(b)].padded, n = whole ? padded : padded / c_.mesh.shards;
+    const int64_t begin = whole ? 0 : n * c_.mesh.shard();
     p_.state.push_back({int16_t(b), int16_t(index), dtype, 0, size_t(n) * size_of(dtype), begin, begin + n});
   }
   Program& p_;
@@ -66,8 +66,7 @@ bool counts_bucket(const Stages& stages, const Mesh& mesh, const Bucket& b) {
 }
 
 void make_buckets(Program& p, const PlanContext& c, const Stages& stages, bool snapshots) {
-  check(c.mesh.cp == 1 && c.mesh.tp == 1, Exit::spec, "[plan] parallel.cp {} and tp {}: not built yet, use 1",
-        c.mesh.cp, c.mesh.tp);
+  check(c.mesh.cp == 1, Exit::spec, "[plan] parallel.cp {}: not built yet, use 1", c.mesh.cp);
   std::map<std::pair<int, bool>, size_t> place;  // layer, tied
   std::vector<std::set<int>> on;                 // stages that hold the bucket
   for (const auto& [id, holders] : holders_of(c.model, stages)) {
@@ -88,7 +87,7 @@ void make_buckets(Program& p, const PlanContext& c, const Stages& stages, bool s
   StateMaker state(p, c, stages);
   for (size_t b = 0; b < p.buckets.size(); ++b) {
     Bucket& k = p.buckets[b];
-    k.padded = (k.size + c.mesh.dp - 1) / c.mesh.dp * c.mesh.dp;
+    k.padded = (k.size + c.mesh.shards - 1) / c.mesh.shards * c.mesh.shards;
     if (on[b].contains(c.mesh.stage)) state.bucket(int(b), snapshots);
   }
 }
@@ -97,7 +96,7 @@ void move_to_replica(Program& p, const Mesh& mesh) {
   for (StateSlot& s : p.state) {
     const int64_t n = s.end - s.begin;
     if (n == p.buckets[size_t(s.bucket)].padded) continue;
-    s.begin = n * mesh.replica;
+    s.begin = n * mesh.shard();
     s.end = s.begin + n;
   }
 }

@@ -9,7 +9,7 @@ namespace trainer {
 struct Mesh {
   int pp = 1, dp = 1, cp = 1, tp = 1;                  // sizes
   int stage = 0, replica = 0, context = 0, slice = 0;  // this rank's coordinates on them
-  int shards = 1;                                      // ranks of a shard group: neighbours on dp; divides dp
+  int shards = 1;                                      // ranks of a shard group: neighbours on dp; divides dp (ZeRO-0: all of dp)
   int kv_copies = 1;                                   // ranks of tp that hold the same kv head; divides tp
   std::array<int, 4> strides{1, 1, 1, 1};              // of pp, dp, cp, tp in the rank's number: parallel.order
 
@@ -17,6 +17,8 @@ struct Mesh {
   static Mesh of(const RunSpec&, int world, int rank);
   int size() const { return pp * dp * cp * tp; }
   int rank() const { return stage * strides[0] + replica * strides[1] + context * strides[2] + slice * strides[3]; }
+
+  int shard() const { return replica % shards; }  // of its shard group
 
   // The same place elsewhere on an axis.
   Mesh at_stage(int s) const { return with(&Mesh::stage, s); }

@@ -73,7 +73,7 @@ struct Bucket {
   std::vector<ParamId> params;
   std::vector<int64_t> begin;
   int64_t size = 0, padded = 0;
-  Axis shard = Axis::dp, replica = Axis::dp;
+  Axis shard = Axis::shard, replica = Axis::replica;
   Cut cut = Cut::flat;
   DType reduce = DType::f32;
   bool tied = false;

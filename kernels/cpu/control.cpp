@@ -10,6 +10,10 @@ void run(Stream&, const Begin& op) {
   *data_as<Outcome>(op.outcome) = Outcome{};
 }
 
+void run(Stream&, const NoteStop& op) {
+  if (op.stop && op.stop->load(std::memory_order_relaxed) != 0) data_as<Outcome>(op.outcome)->stop_requested += 1;
+}
+
 // The norm that is clipped is that of the mean loss's gradient. A step without a single token changes nothing.
 void run(Stream&, const Agree& op) {
   const Outcome& outcome = *data_as<const Outcome>(op.outcome);

@@ -7,6 +7,7 @@
 namespace trainer::cpu {
 
 void run(Stream&, const Begin&);
+void run(Stream&, const NoteStop&);
 void run(Stream&, const Agree&);
 void run(Stream&, const MatMul&);
 void run(Stream&, const RmsNorm&);

@@ -8,6 +8,7 @@ namespace trainer::cpu {
 void install_cpu_kernels(int workers) {
   set_planned_workers(workers);
   install_kernel<Begin>();
+  install_kernel<NoteStop>();
   install_kernel<Agree>();
   install_kernel<MatMul>();
   install_kernel<RmsNorm>();
