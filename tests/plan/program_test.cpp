@@ -160,6 +160,32 @@ TEST_CASE("replicas hold slices that cover each bucket once") {
   }
 }
 
+TEST_CASE("ZeRO-3 gathers each layer for forward and again for backward, unless it is kept") {
+  const auto gathers = [](int keep) {
+    Case c({.dp = 2, .zero = 3, .layers = 6, .microbatches = 2});
+    c.spec.parallel.zero_keep = keep;
+    const Program p = make_program(c.request(), 0);
+    std::map<int, int> of_bucket;
+    for (const Instr& i : p.plans[0].second.code) of_bucket[i.bucket] += i.verb == Verb::gather;
+    return of_bucket;
+  };
+  // Bucket 0 is the embedding, 1 to 6 are the layers.
+  auto none = gathers(0), two = gathers(2);
+  for (int layer : {1, 2, 3, 4}) REQUIRE(two[layer] == none[layer]);
+  for (int layer : {5, 6}) REQUIRE((two[layer] == 1 && none[layer] > 1));
+}
+
+TEST_CASE("shard groups smaller than dp: the state is cut among their ranks, and replicas hold the same slices") {
+  Case c({.dp = 4, .zero = 2, .layers = 2});
+  c.spec.parallel.zero_shard = 2;
+  const std::vector<Program> all = make_programs(c.request());
+  for (const StateSlot& s : all[1].state) {
+    const StateSlot &twin = *find_state(all[3], s.bucket, s.index), &other = *find_state(all[0], s.bucket, s.index);
+    REQUIRE((twin.begin == s.begin && twin.end == s.end));
+    if (s.index == int(Role::moment1)) REQUIRE(other.end == s.begin);
+  }
+}
+
 TEST_CASE("reuse of memory: the peak of a plan is far below the sum of its slots") {
   const Program p = make_program(Case({.layers = 8, .microbatches = 8}).request(), 0);
   size_t sum = 0;

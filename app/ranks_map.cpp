@@ -1,0 +1,96 @@
+#include "app/ranks_map.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "core/device/comm.h"
+#include "core/plan/mesh.h"
+
+namespace trainer {
+namespace {
+
+struct AxisOf {
+  const char* name;
+  int Mesh::*size;
+  int Mesh::*coordinate;
+};
+constexpr std::array<AxisOf, 4> kAxesOfMesh{{{"pp", &Mesh::pp, &Mesh::stage},
+                                             {"dp", &Mesh::dp, &Mesh::replica},
+                                             {"cp", &Mesh::cp, &Mesh::context},
+                                             {"tp", &Mesh::tp, &Mesh::slice}}};
+
+using Members = std::vector<int>;
+
+// Groups of an axis: ranks that agree in every other coordinate, in the axis's order.
+std::vector<Members> groups_along(const AxisOf& axis, const std::vector<Mesh>& world) {
+  std::map<int, Members> by_first;  // the first member is where the coordinate is 0
+  for (const Mesh& m : world) {
+    Mesh first = m;
+    first.*axis.coordinate = 0;
+    by_first[first.rank()].push_back(m.rank());
+  }
+  std::vector<Members> groups;
+  for (auto& [first, members] : by_first) {
+    std::sort(members.begin(), members.end(),
+              [&](int a, int b) { return world[size_t(a)].*axis.coordinate < world[size_t(b)].*axis.coordinate; });
+    groups.push_back(std::move(members));
+  }
+  return groups;
+}
+
+// "0-7", "0, 8, 16, 24", "0, 8, ... 56 (8 ranks)".
+std::string short_list(const Members& m) {
+  const int step = m.size() > 1 ? m[1] - m[0] : 1;
+  if (m.size() > 2 && step == 1) return fmt::format("{}-{}", m.front(), m.back());
+  if (m.size() <= 8) return fmt::format("{}", fmt::join(m, ", "));
+  return fmt::format("{}, {}, ... {} ({} ranks)", m[0], m[1], m.back(), m.size());
+}
+
+bool leaves_host(const Members& m, int per_host) {
+  return std::any_of(m.begin(), m.end(), [&](int r) { return r / per_host != m[0] / per_host; });
+}
+// The group has the same local ranks on each of its hosts.
+bool rail_aligned(const Members& m, int per_host) {
+  std::map<int, std::set<int>> rails;  // by host
+  for (int r : m) rails[r / per_host].insert(r % per_host);
+  return std::all_of(rails.begin(), rails.end(), [&](const auto& of) { return of.second == rails.begin()->second; });
+}
+
+void print_axis(std::ostream& out, const AxisOf& axis, const std::vector<Members>& groups, int per_host) {
+  out << fmt::format("{} groups ({}):", axis.name, groups.size());
+  for (size_t g = 0; g < std::min<size_t>(groups.size(), 4); ++g) out << fmt::format(" [{}]", short_list(groups[g]));
+  out << (groups.size() > 4 ? " ...\n" : "\n");
+  const auto count = [&](auto&& is) { return std::count_if(groups.begin(), groups.end(), is); };
+  const auto outside = count([&](const Members& m) { return leaves_host(m, per_host); });
+  if (axis.coordinate == &Mesh::slice && outside > 0)
+    out << fmt::format(
+        "warning: {} of {} tp groups leave their host of {} ranks: put tp first in parallel.order, or "
+        "use a tp that divides {}\n",
+        outside, groups.size(), per_host, per_host);
+  if (axis.coordinate != &Mesh::stage && axis.coordinate != &Mesh::replica) return;
+  const auto mixed = count([&](const Members& m) { return !rail_aligned(m, per_host); });
+  if (mixed > 0)
+    out << fmt::format(
+        "warning: {} of {} {} groups have other local ranks on one host than on another (not rail-aligned)\n", mixed,
+        groups.size(), axis.name);
+}
+
+}  // namespace
+
+void print_ranks_map(std::ostream& out, const RunSpec& spec, int world, int per_host) {
+  std::vector<Mesh> meshes;
+  for (int r = 0; r < world; ++r) meshes.push_back(Mesh::of(spec, world, r));
+  out << fmt::format("{:>6} {:>6} {:>6}   {:>4} {:>4} {:>4} {:>4}\n", "rank", "host", "local", "pp", "dp", "cp", "tp");
+  for (const Mesh& m : meshes)
+    out << fmt::format("{:>6} {:>6} {:>6}   {:>4} {:>4} {:>4} {:>4}\n", m.rank(), m.rank() / per_host,
+                       m.rank() % per_host, m.stage, m.replica, m.context, m.slice);
+  out << "\n";
+  for (const AxisOf& axis : kAxesOfMesh)
+    if (meshes[0].*axis.size > 1) print_axis(out, axis, groups_along(axis, meshes), per_host);
+}
+
+}  // namespace trainer
