@@ -53,6 +53,24 @@ TEST_CASE("a lane that waits for an event of another sees what was done before i
   }
 }
 
+TEST_CASE("lanes and the host wait for different counts of one lane, and each is woken") {
+  CpuDevice device({}, {}, {.delay_seed = 3});
+  std::vector<int> seen, early, late;
+  for (int i = 0; i < 200; ++i) {
+    submit(device.lane(Lane::compute), seen, i);
+    if (i == 20) device.lane(Lane::gather).wait(device.lane(Lane::compute).record());
+    if (i == 150) device.lane(Lane::reduce).wait(device.lane(Lane::compute).record());
+  }
+  submit(device.lane(Lane::gather), early, 1);
+  submit(device.lane(Lane::reduce), late, 2);
+  device.wait(device.lane(Lane::gather).record());
+  device.wait(device.lane(Lane::reduce).record());
+  REQUIRE(early == std::vector<int>{1});
+  REQUIRE(late == std::vector<int>{2});
+  device.drain();
+  REQUIRE(seen.size() == 200);
+}
+
 TEST_CASE("what a command throws reaches the host, and later commands are skipped") {
   CpuDevice device({}, {}, {});
   std::vector<int> seen;

@@ -50,6 +50,12 @@ TEST_CASE("products larger than every block: columns, depth and rows with tails"
   }
 }
 
+TEST_CASE("a is packed by tasks where it is large: bf16, and f32 for many columns") {
+  for (const Types t : kTypes) check_product({2003, 17, 270, t.in, t.out, false, false, false, true, true});
+  check_product({2003, 17, 270, DType::bf16, DType::f32, true, false, true});
+  check_product({1030, 514, 513, DType::f32, DType::f32, false, true, false, true, true});
+}
+
 TEST_CASE("bias, residual, both, or what c held is added, and rounded once") {
   for (const Types t : kTypes)
     for (int epilogue = 0; epilogue < 5; ++epilogue)
