@@ -57,7 +57,8 @@ struct Entry {
 
 void check_text(std::string_view list, std::string_view text) {
   const bool fine = std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' || c == '.';
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' ||
+           c == '.';
   });
   if (!fine) refuse(list, fmt::format("'{}' is no part of a host name", text));
 }
@@ -135,7 +136,8 @@ std::vector<int> expand_task_counts(std::string_view text) {
   const auto number = [&](std::string_view digits, std::string_view part) {
     int n = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
-    if (error != std::errc() || end != digits.data() + digits.size() || n < 1 || n > int(kMostHosts)) refuse_counts(part);
+    if (error != std::errc() || end != digits.data() + digits.size() || n < 1 || n > int(kMostHosts))
+      refuse_counts(part);
     return n;
   };
   std::vector<int> counts;

@@ -5,12 +5,16 @@
 #include "app/bench/bench.h"
 #include "app/check.h"
 #include "app/ckpt.h"
+#include "app/connect.h"
 #include "app/data.h"
 #include "app/evaluate.h"
 #include "app/generate.h"
+#include "app/launch.h"
 #include "app/place.h"
 #include "app/plan_command.h"
 #include "app/train.h"
+#include "core/base/hash.h"
+#include "core/spec/print.h"
 #include "io/failpoints.h"
 
 namespace trainer {
@@ -42,12 +46,27 @@ void add_check_command(CLI::App& app, int& exit_code) {
   });
 }
 
-int run_training(const TrainOptions& o) {
-  const Place place = find_place(o.ranks);
-  SoloExchange exchange;
+int train_as_rank(const LoadedSpec& loaded, const Place& place) {
+  const auto spec = fmt::format("{:016x}", hash_text(to_json(loaded.spec).dump()));
+  const std::unique_ptr<Exchange> exchange = connect_ranks(place, spec);
+  try {
+    const Exit exit = train(loaded, place, *exchange);
+    exchange->leave("");
+    return int(exit);
+  } catch (const std::exception& e) {
+    exchange->leave(e.what());
+    throw;
+  }
+}
+
+int run_training(const TrainOptions& o, char** argv) {
   const LoadedSpec loaded = read_spec(o.config, o.overrides);
   throw_problems(loaded);
-  return int(train(loaded, place, exchange));
+  if (o.ranks > 0 && !is_launched()) {
+    check_alone(environment(), o.ranks);
+    if (o.ranks > 1) return launch_local(o.ranks, argv);
+  }
+  return train_as_rank(loaded, o.ranks == 1 ? Place{} : find_place());
 }
 
 int run(int argc, char** argv) {
@@ -56,7 +75,8 @@ int run(int argc, char** argv) {
   int exit_code = int(Exit::done);
   TrainOptions o;
   app.add_option("--config", o.config, "run spec: train, or resume from the newest good checkpoint");
-  app.add_option("--ranks", o.ranks, "local ranks to start");
+  app.add_option("--ranks", o.ranks, "ranks to start on this host, in place of a launcher")
+      ->check(CLI::Range(1, 65536));
   app.add_flag("--list-failpoints", o.list_failpoints, "names for TRAINER_FAIL=point@step=N:action");
   app.add_option("overrides", o.overrides, "section.key=value, checked like the file");
   app.require_subcommand(0, 1);
@@ -79,7 +99,7 @@ int run(int argc, char** argv) {
     std::cerr << app.help();
     return int(Exit::usage);
   }
-  return run_training(o);
+  return run_training(o, argv);
 }
 
 }  // namespace

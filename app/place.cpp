@@ -16,7 +16,7 @@ namespace trainer {
 namespace {
 
 constexpr int64_t kAny = std::numeric_limits<int32_t>::max();
-constexpr int kCandidates = 8, kFirstPort = 20000, kPorts = 12000;  // Linux hands out 32768 and above
+constexpr int kCandidates = 8, kFirstPort = 20000, kPorts = 12000;          // Linux hands out 32768 and above
 constexpr uint32_t kInteractiveStep = 4294967290, kBatchStep = 4294967291;  // Slurm's ids of steps without tasks
 
 // The variables of one launcher. `key` is the variable that made us believe in it.
@@ -41,13 +41,12 @@ class Variables {
     int64_t n = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
     const bool fine = error == std::errc() && end == digits.data() + digits.size() && n >= low && n <= high;
-    const std::string range = high == kAny ? fmt::format("of at least {}", low) : fmt::format("from {} to {}", low, high);
+    const std::string range =
+        high == kAny ? fmt::format("of at least {}", low) : fmt::format("from {} to {}", low, high);
     check(fine, Exit::usage, "{} sets {}: wanted a number {}, found '{}'", launcher_, name, range, digits);
     return n;
   }
-  int64_t number_or(std::string_view name, int64_t otherwise) const {
-    return find(name) ? number(name, 0) : otherwise;
-  }
+  int64_t number_or(std::string_view name, int64_t otherwise) const { return find(name) ? number(name, 0) : otherwise; }
   Place place() const {
     Place p;
     p.launcher = launcher_;
@@ -82,7 +81,8 @@ bool is_step_task(const Environment& e) {
   const auto id = e.find("SLURM_STEP_ID");
   if (id != e.end() && (id->second == std::to_string(kInteractiveStep) || id->second == std::to_string(kBatchStep)))
     return false;
-  return first_set(e, {"SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_ID", "SLURM_STEP_TASKS_PER_NODE"}).has_value();
+  return first_set(e, {"SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_ID", "SLURM_STEP_TASKS_PER_NODE"})
+      .has_value();
 }
 
 // mpirun and torchrun in a Slurm job may be started (mpirun: start their daemons) by a step of one task per node, whose
@@ -96,7 +96,9 @@ bool is_step_of_daemons(const Environment& e) {
 
 std::optional<Place> place_of_slurm(const Environment& e) {
   if (!is_step_task(e) || is_step_of_daemons(e)) return {};
-  const Variables v(e, "Slurm", *first_set(e, {"SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_ID", "SLURM_STEP_TASKS_PER_NODE"}));
+  const Variables v(
+      e, "Slurm",
+      *first_set(e, {"SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_ID", "SLURM_STEP_TASKS_PER_NODE"}));
   Place p = v.place();
   p.world = int(v.number("SLURM_STEP_NUM_TASKS", 1));
   p.rank = int(v.number("SLURM_PROCID", 0, p.world - 1));
@@ -107,8 +109,9 @@ std::optional<Place> place_of_slurm(const Environment& e) {
         v.text("SLURM_STEP_TASKS_PER_NODE"), tasks.size(), v.text("SLURM_STEP_NODELIST"), hosts.size());
   int64_t sum = 0;
   for (const int n : tasks) sum += n;
-  check(sum == p.world, Exit::usage, "Slurm sets SLURM_STEP_NUM_TASKS to {}, but SLURM_STEP_TASKS_PER_NODE '{}' adds up to {}",
-        p.world, v.text("SLURM_STEP_TASKS_PER_NODE"), sum);
+  check(sum == p.world, Exit::usage,
+        "Slurm sets SLURM_STEP_NUM_TASKS to {}, but SLURM_STEP_TASKS_PER_NODE '{}' adds up to {}", p.world,
+        v.text("SLURM_STEP_TASKS_PER_NODE"), sum);
   const int node = int(v.number("SLURM_NODEID", 0, int64_t(hosts.size()) - 1));
   p.local_size = tasks[size_t(node)];
   p.local_rank = int(v.number("SLURM_LOCALID", 0, p.local_size - 1));
@@ -122,7 +125,8 @@ std::optional<Place> place_of_slurm(const Environment& e) {
 }
 
 std::optional<Place> place_of_open_mpi(const Environment& e, const std::string& this_host) {
-  const auto key = first_set(e, {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
+  const auto key = first_set(
+      e, {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
   if (!key) return {};
   const Variables v(e, "Open MPI", *key);
   Place p = v.place();
@@ -149,7 +153,8 @@ std::optional<Place> place_of_torchrun(const Environment& e, const std::string& 
     p.local_size = int(v.number("LOCAL_WORLD_SIZE", 1, p.world));
     p.local_rank = int(v.number("LOCAL_RANK", 0, p.local_size - 1));
   } else {
-    const bool one_host = p.world == 1 || address == "localhost" || address == "127.0.0.1" || address == "::1" || address == this_host;
+    const bool one_host =
+        p.world == 1 || address == "localhost" || address == "127.0.0.1" || address == "::1" || address == this_host;
     p.local_size = one_host ? p.world : 0;
     p.local_rank = one_host ? p.rank : 0;
   }
@@ -188,10 +193,12 @@ void check_nobody_asks(const Environment& e) {
     const auto tasks = e.find(name);
     check(tasks == e.end() || tasks->second == "1", Exit::usage,
           "{} asks for {} tasks, but this process is none of them: start it with srun, mpirun or RANK and WORLD_SIZE, "
-          "or say --ranks N for ranks of its own", name, tasks == e.end() ? "" : tasks->second);
+          "or say --ranks N for ranks of its own",
+          name, tasks == e.end() ? "" : tasks->second);
   }
   check(!e.contains("PMIX_RANK"), Exit::usage,
-        "PMIX_RANK is set, but OMPI_COMM_WORLD_SIZE, which has the number of ranks, is not: start with mpirun or srun, or set RANK "
+        "PMIX_RANK is set, but OMPI_COMM_WORLD_SIZE, which has the number of ranks, is not: start with mpirun or srun, "
+        "or set RANK "
         "and WORLD_SIZE");
 }
 
@@ -237,7 +244,8 @@ Place find_place(const Environment& e, const std::string& this_host) {
 Place find_place() { return find_place(environment(), host_name()); }
 
 void check_alone(const Environment& e, int ranks) {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", is_step_task(e) ? "SLURM_STEP_NUM_TASKS" : "PMI_SIZE"}) {
+  for (const char* name :
+       {"OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", is_step_task(e) ? "SLURM_STEP_NUM_TASKS" : "PMI_SIZE"}) {
     const auto at = e.find(name);
     check(at == e.end() || at->second == "1", Exit::usage,
           "--ranks {} starts ranks of its own, but this process is one of {} already ({}): use one of the two", ranks,

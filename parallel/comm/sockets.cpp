@@ -22,7 +22,8 @@ constexpr int kBacklog = 4096;
 
 void set(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof value); }
 
-// A host that is gone without a word (power, cable) is noticed within half a minute; a peer that does not read, in 10 s.
+// A host that is gone without a word (power, cable) is noticed within half a minute; a peer that does not read, in 10
+// s.
 void tune(int fd) {
   set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);

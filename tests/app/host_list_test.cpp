@@ -14,7 +14,8 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// Each line: LIST => the answer of `scontrol show hostnames LIST` (Slurm 22.05.8), nothing where it says "Invalid hostlist".
+// Each line: LIST => the answer of `scontrol show hostnames LIST` (Slurm 22.05.8), nothing where it says "Invalid
+// hostlist".
 TEST_CASE("host lists expand as scontrol expands them", "[host_list]") {
   std::ifstream file(TESTS_DIR "/app/host_lists.txt");
   int cases = 0;
