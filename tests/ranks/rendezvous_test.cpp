@@ -133,16 +133,18 @@ TEST_CASE("a port that belongs to something else is passed over", "[rendezvous]"
   const Watchdog watchdog;
   const RendezvousOptions o = options(2, next_port());
   const Socket foreign = listen_on(o.ports[0]);
+  std::atomic<bool> done{false};
   std::thread answer([&] {
-    for (int callers = 0; callers < 2;)
-      if (Socket caller = accept_from(foreign); caller.valid())
-        ++callers, send_frame(caller, FrameKind(77), "HTTP/1.1 400");
-      else std::this_thread::sleep_for(5ms);
+    while (!done) {
+      if (const Socket caller = accept_from(foreign); caller.valid()) send_frame(caller, FrameKind(77), "HTTP/1.1 400");
+      std::this_thread::sleep_for(1ms);
+    }
   });
   const auto thrown = on_ranks(2, [&](int rank) {
     Rendezvous r(as_rank(o, rank));
     r.leave("");
   });
+  done = true;
   answer.join();
   for (const std::string& why : thrown) REQUIRE(why == "");
 }
