@@ -116,9 +116,9 @@ void write_logits(const Evaluation& e, const std::string& path) {
   const Model model = build_model(spec, mesh);
   const ForwardLayout layout =
       lay_out_forward(plan_state(spec, model), model, spec.train.micro_batch * spec.data.seq_len);
-  const auto memory = open_memory(spec.device);
+  const auto memory = open_private_memory();
   const auto device = open_device(spec.device, layout.program, memory->reserve(layout.program.arena_bytes));
-  const auto groups = open_groups(mesh);
+  const auto groups = open_solo_groups();
   load_state(e.checkpoint, state_view(layout.program, model, device->arena()), {.weights_only = true});
   ForwardPass pass(layout, model, *device, *groups);
   e.feed.fill(device->lane(Lane::load), Split::valid, 0, 0, pass.batch());

@@ -61,9 +61,9 @@ class Generator {
       : spec_(decoding_spec(model_from_json(checkpoint.manifest.run.model, checkpoint.path))),
         model_(build_model(spec_, mesh_)),
         layout_(lay_out_forward(plan_state(spec_, model_), model_, 1)),
-        memory_(open_memory(spec_.device)),
+        memory_(open_private_memory()),
         device_(open_device(spec_.device, layout_.program, memory_->reserve(layout_.program.arena_bytes))),
-        groups_(open_groups(mesh_)),
+        groups_(open_solo_groups()),
         pass_(layout_, model_, *device_, *groups_),
         decoder_(pass_) {
     load_state(checkpoint, state_view(layout_.program, model_, device_->arena()), {.weights_only = true});

@@ -18,12 +18,9 @@ void compare_plans(uint64_t hash, Exchange& exchange) {
 
 Rig open_rig(Planned planned, Exchange& exchange) {
   compare_plans(planned.program.hash, exchange);
-  Rig rig{.planned = std::move(planned), .memory = nullptr, .device = nullptr, .groups = nullptr};
-  rig.memory = open_memory(rig.planned.spec.device);
-  const auto arena = rig.memory->reserve(rig.planned.program.arena_bytes);
-  rig.device = open_device(rig.planned.spec.device, rig.planned.program, arena);
-  rig.groups = open_groups(rig.planned.mesh);
-  return rig;
+  Transport transport = open_transport(planned, exchange);
+  auto device = open_device(planned.spec.device, planned.program, transport.arena);
+  return {std::move(planned), std::move(transport.memory), std::move(transport.groups), std::move(device)};
 }
 
 Rig open_rig(Planned planned) {

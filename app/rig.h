@@ -11,8 +11,8 @@ namespace trainer {
 struct Rig {
   Planned planned;
   std::unique_ptr<Memory> memory;
-  std::unique_ptr<Device> device;
   std::unique_ptr<Groups> groups;
+  std::unique_ptr<Device> device;  // its lanes end first
   std::span<std::byte> arena() { return device->arena(); }
 };
 

@@ -4,11 +4,14 @@
 
 #include "app/process_stats.h"
 #include "core/base/error.h"
+#include "core/base/host.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/huge_memory.h"
 #include "kernels/cpu/table.h"
 #include "kernels/cpu/workers.h"
 #include "parallel/comm/self.h"
+#include "parallel/comm/shm_groups.h"
+#include "parallel/schedules/schedules.h"
 
 namespace trainer {
 
@@ -24,8 +27,6 @@ std::string install_device(const DeviceSpec& spec) {
                      level == cpu::Level::avx512_bf16 ? "" : " (bf16 products are computed in fp32)");
 }
 
-std::unique_ptr<Memory> open_memory(const DeviceSpec&) { return std::make_unique<cpu::HugeMemory>(); }
-
 std::unique_ptr<Device> open_device(const DeviceSpec& spec, const Program& program, std::span<std::byte> arena) {
   const int threads = device_threads(spec);  // pinned where all the cores are theirs
   return std::make_unique<cpu::CpuDevice>(
@@ -33,6 +34,53 @@ std::unique_ptr<Device> open_device(const DeviceSpec& spec, const Program& progr
       cpu::CpuOptions{.threads = threads, .pin = threads == available_cores(), .ring_bytes = program.ring_bytes});
 }
 
-std::unique_ptr<Groups> open_groups(const Mesh&) { return std::make_unique<SelfGroups>(); }
+namespace {
+
+// Ranks of one host, over their shared memory.
+class HostGroups final : public Groups {
+ public:
+  HostGroups(const Planned& p, const SharedMemory& own, Exchange& exchange, const std::vector<int>& ranks_of_host)
+      : stages_(p.spec, p.model, find_schedule(p.spec.parallel.pipeline.schedule),
+                p.program.plans[0].first.microbatches),
+        world_(exchange, own, ranks_of_host),
+        groups_(world_, p.mesh, stages_) {}
+  Comm& on(Axis axis, Lane lane) override { return groups_.on(axis, lane); }
+  Comm& pipe(int from, int to, bool gradient) override { return groups_.pipe(from, to, gradient); }
+
+ private:
+  Stages stages_;
+  ShmWorld world_;
+  ShmGroups groups_;
+};
+
+std::vector<int> ranks_of_host(Exchange& exchange) {
+  const std::vector<std::string> machines = exchange.all_gather(machine_id());
+  std::vector<int> ranks;
+  for (size_t r = 0; r < machines.size(); ++r)
+    if (machines[r] == machines[size_t(exchange.rank())]) ranks.push_back(int(r));
+  return ranks;
+}
+
+}  // namespace
+
+std::unique_ptr<Memory> open_private_memory() { return std::make_unique<cpu::HugeMemory>(); }
+std::unique_ptr<Groups> open_solo_groups() { return std::make_unique<SelfGroups>(); }
+
+Transport open_transport(const Planned& planned, Exchange& exchange) {
+  const size_t bytes = planned.program.arena_bytes;
+  if (exchange.size() == 1) {
+    auto memory = open_private_memory();
+    const auto arena = memory->reserve(bytes);
+    return {std::move(memory), arena, open_solo_groups()};
+  }
+  const std::vector<int> here = ranks_of_host(exchange);
+  check(int(here.size()) == exchange.size(), Exit::rank,
+        "{} of {} ranks are on this host ({}): ranks on several hosts are not built yet; start all on one", here.size(),
+        exchange.size(), host_name());
+  auto memory = std::make_unique<SharedMemory>();
+  const auto arena = memory->reserve(bytes);
+  auto groups = std::make_unique<HostGroups>(planned, *memory, exchange, here);
+  return {std::move(memory), arena, std::move(groups)};
+}
 
 }  // namespace trainer

@@ -2,9 +2,8 @@
 #pragma once
 #include <memory>
 
-#include "core/device/comm.h"
-#include "core/plan/plan.h"
-#include "core/spec/run_spec.h"
+#include "app/planning.h"
+#include "parallel/comm/exchange.h"
 
 namespace trainer {
 
@@ -12,10 +11,22 @@ namespace trainer {
 // avx2"). Throws Error(device) where the spec asks for what is not there.
 std::string install_device(const DeviceSpec&);
 
-std::unique_ptr<Memory> open_memory(const DeviceSpec&);
 // On an arena laid out by the program.
 std::unique_ptr<Device> open_device(const DeviceSpec&, const Program&, std::span<std::byte> arena);
-std::unique_ptr<Groups> open_groups(const Mesh&);
+
+// Of a rank that is alone.
+std::unique_ptr<Memory> open_private_memory();
+std::unique_ptr<Groups> open_solo_groups();
+
+// The arena, in memory that the world's other ranks can reach, and the groups over it.
+struct Transport {
+  std::unique_ptr<Memory> memory;
+  std::span<std::byte> arena;
+  std::unique_ptr<Groups> groups;
+};
+// Reserves exactly the plan's bytes. Collective over the exchange. Throws Error(rank) where the world's ranks cannot
+// reach each other.
+Transport open_transport(const Planned&, Exchange&);
 int device_threads(const DeviceSpec&);
 
 }  // namespace trainer

@@ -146,7 +146,7 @@ std::vector<BenchRow> bench_block(const BlockBenchOptions& o) {
   }
   const size_t squares = size_t(o.batch * o.heads * o.seq_len * o.seq_len) * size_of(dtype);
   OpRunner runner(available_cores(), (size_t{2} << 30) + 2 * squares);
-  const auto groups = open_groups(Mesh{});
+  const auto groups = open_solo_groups();
   const Shape square{o.batch * o.heads, o.seq_len, o.seq_len};
   const auto stream = naive ? std::unique_ptr<TimingStream>(new NaiveStream(
                                   runner.device(), runner.take_zero(dtype, square), runner.take_zero(dtype, square)))

@@ -1,15 +1,13 @@
-// The name of this machine, for messages and file names.
+// This machine's names.
 #pragma once
-#include <unistd.h>
-
 #include <string>
 
 namespace trainer {
 
-inline std::string host_name() {
-  char name[256] = "localhost";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
+std::string host_name();  // for messages and file names
+
+// The same for processes that can reach each other by process number, and so map each other's memory: host name, boot,
+// pid namespace.
+std::string machine_id();
 
 }  // namespace trainer
