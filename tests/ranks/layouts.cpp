@@ -1,0 +1,177 @@
+#include "tests/ranks/layouts.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+
+#include "app/checkpoints.h"
+#include "app/rig.h"
+#include "app/wire.h"
+#include "core/base/hash.h"
+#include "core/engine/engine.h"
+#include "core/engine/initialise.h"
+#include "tests/support/ranks.h"
+
+namespace trainer::test {
+namespace {
+
+// Tokens are a function of the sequence's number; a few targets are masked, so that ranks have unequal token counts.
+class SequenceFeed final : public Feed {
+ public:
+  SequenceFeed(const RunSpec& spec, const Mesh& mesh) : spec_(spec), mesh_(mesh) {}
+  void fill(Stream& stream, Split, int64_t step, int microbatch, const Batch& batch) override {
+    struct Args {
+      const SequenceFeed* feed;
+      int64_t first;
+      Batch batch;
+    } args{this, step * spec_.train.global_batch.count + (microbatch * mesh_.dp + mesh_.replica) * rows(), batch};
+    stream.submit(
+        [](Stream&, const void* a) {
+          const auto& args = *static_cast<const Args*>(a);
+          args.feed->write(args.first, args.batch);
+        },
+        &args, sizeof args);
+  }
+
+ private:
+  int64_t rows() const { return spec_.train.micro_batch; }
+  int32_t token(int64_t sequence, int64_t t) const {
+    return int32_t(scramble(uint64_t(sequence * 1000 + t)) % uint64_t(spec_.model.vocab_size));
+  }
+  void write(int64_t first, const Batch& batch) const {
+    const int64_t T = spec_.data.seq_len;
+    for (int64_t i = 0; i < rows() * T; ++i) {
+      const int64_t sequence = first + i / T, t = i % T;
+      const auto put = [&](BatchField f, auto value) {
+        if (batch[f]) data_as<decltype(value)>(batch[f])[i] = value;
+      };
+      put(BatchField::tokens, token(sequence, t));
+      put(BatchField::targets, token(sequence, t + 1));
+      put(BatchField::weights, scramble(uint64_t(sequence * 77 + t)) % 11 == 0 ? 0.0f : 1.0f);
+      put(BatchField::positions, int32_t(t));
+      put(BatchField::segments, int32_t{0});
+      put(BatchField::rows, sequence * T + t);
+    }
+  }
+  const RunSpec& spec_;
+  const Mesh& mesh_;
+};
+
+Control control_of(const RunSpec& spec, int64_t step) {
+  Control c;
+  c.step = step;
+  c.seed = uint64_t(spec.train.seed);
+  c.lr = float(spec.optimizer.lr);
+  c.bias1 = float(1 - std::pow(spec.optimizer.betas[0], step + 1));
+  c.bias2 = float(1 - std::pow(spec.optimizer.betas[1], step + 1));
+  c.max_norm = float(*spec.train.clip);
+  return c;
+}
+
+// Adds a rank's elements; those that another rank has added must be the same bits.
+class Assembly {
+ public:
+  void add(const std::vector<NamedBox>& boxes) {
+    const std::scoped_lock lock(mutex_);
+    for (const NamedBox& b : boxes) {
+      if (b.tensor.starts_with(kOptimizerPrefix)) continue;
+      auto& values = weights_[b.tensor];
+      values.resize(size_t(b.logical.elements()), std::nanf(""));
+      const Rectangle r = rectangle_of(b.box, b.logical.rank);
+      const int64_t width = b.logical.rank == 2 ? b.logical[1] : b.logical[0];
+      for (int64_t i = 0; i < r.rows(); ++i)
+        for (int64_t k = 0; k < r.columns(); ++k) {
+          float& at = values[size_t((r.row_begin + i) * width + r.column_begin + k)];
+          const float value = data_as<float>(b.values)[i * b.values.stride() + k];
+          if (!std::isnan(at) && std::bit_cast<uint32_t>(at) != std::bit_cast<uint32_t>(value)) differing_ = b.tensor;
+          at = value;
+        }
+    }
+  }
+  std::string differing() const { return differing_; }
+  auto take() { return std::move(weights_); }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::vector<float>> weights_;
+  std::string differing_;
+};
+
+std::vector<StepReport> run_rank(const RunSpec& spec, Exchange& exchange, Assembly& assembly) {
+  Rig rig = open_rig(plan_run(spec, exchange.size(), exchange.rank()), exchange);
+  const Planned& p = rig.planned;
+  initialise_state(p.program, p.model, uint64_t(spec.train.seed), rig.arena());
+  SequenceFeed feed(p.spec, p.mesh);
+  std::vector<StepReport> steps;
+  Engine engine(p.program, p.spec, p.mesh, p.model, {*rig.device, *rig.groups, feed});
+  for (int64_t step = 0; step < kSteps; ++step)
+    steps.push_back(engine.step(train_key(p.spec, p.spec.train.global_batch.count, p.mesh.dp), control_of(spec, step)));
+  rig.device->drain();
+  assembly.add(boxes_of(state_view(p.program, p.model, rig.arena())));
+  exchange.all_gather("done");  // nobody unmaps what a peer may still read
+  return steps;
+}
+
+}  // namespace
+
+std::string Layout::name() const {
+  constexpr const char* kRecompute[] = {"none", "selective", "full", "every"};
+  return fmt::format("{} tp{}{} dp{} zero{}{} acc{} {}{}{} kv{} v{} f{}{}", family == Family::gpt2 ? "gpt2" : "llama",
+                     tp, sequence_parallel ? "+sp" : "", dp, zero, zero_shard ? fmt::format("/{}", zero_shard) : "",
+                     accumulation, kRecompute[int(recompute)], tied ? " tied" : "",
+                     compute == Precision::bf16 ? " bf16" : "", kv_heads, vocab, ffn, dropout > 0 ? " dropout" : "");
+}
+
+RunSpec spec_of(const Layout& l) {
+  RunSpec s;
+  ModelSpec& m = s.model;
+  const bool gpt2 = l.family == Family::gpt2;
+  m.family = l.family;
+  m.num_layers = 2;
+  m.num_heads = 4;
+  m.num_kv_heads = gpt2 ? 4 : l.kv_heads;
+  m.head_dim = 8;
+  m.hidden_size = 32;
+  m.ffn_hidden_size = l.ffn;
+  m.vocab_size = l.vocab;
+  m.max_seq_len = s.data.seq_len = 17;
+  m.tie_embeddings = l.tied;
+  m.qkv_bias = gpt2;
+  m.dropout = l.dropout;
+  s.train.steps = kSteps;
+  s.train.micro_batch = 2;
+  s.train.global_batch.count = 2 * l.dp * l.accumulation;
+  s.optimizer.lr = 1e-2;
+  s.precision.compute = l.compute;
+  s.parallel.tp = l.tp;
+  s.parallel.dp = l.dp;
+  s.parallel.sequence_parallel = l.sequence_parallel;
+  s.parallel.zero = l.zero;
+  if (l.zero_shard) s.parallel.zero_shard = l.zero_shard;
+  s.memory.recompute = {l.recompute, 2};
+  s.device.threads = 1;
+  return s;
+}
+
+Outcomes run(const Layout& layout) {
+  const RunSpec spec = spec_of(layout);
+  install_device(spec.device);
+  Assembly assembly;
+  std::vector<std::vector<StepReport>> reports(size_t(layout.ranks()));
+  run_ranks(layout.ranks(),
+            [&](Exchange& exchange) { reports[size_t(exchange.rank())] = run_rank(spec, exchange, assembly); });
+  for (const auto& of_rank : reports)
+    for (size_t step = 0; step < kSteps; ++step) {
+      REQUIRE(std::bit_cast<uint64_t>(of_rank[step].loss) == std::bit_cast<uint64_t>(reports[0][step].loss));
+      REQUIRE(std::bit_cast<uint64_t>(of_rank[step].grad_norm) == std::bit_cast<uint64_t>(reports[0][step].grad_norm));
+    }
+  INFO("held differently by two ranks");
+  REQUIRE(assembly.differing() == "");
+  return {reports[0], assembly.take()};
+}
+
+}  // namespace trainer::test

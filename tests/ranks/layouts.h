@@ -1,0 +1,37 @@
+// A small model in any layout, on ranks that are threads: what a cell of the parity grid is, and what running it gives.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/engine/step_report.h"
+#include "core/spec/run_spec.h"
+
+namespace trainer::test {
+
+struct Layout {
+  Family family = Family::llama;
+  int tp = 1, dp = 1, zero = 0, zero_shard = 0, accumulation = 1;
+  bool sequence_parallel = false, tied = true;
+  RecomputeKind recompute = RecomputeKind::none;
+  Precision compute = Precision::fp32;
+  int kv_heads = 2, vocab = 97, ffn = 70;
+  float dropout = 0;
+  int ranks() const { return tp * dp; }
+  std::string name() const;
+};
+
+RunSpec spec_of(const Layout&);
+
+// Everything a layout may not change.
+struct Outcomes {
+  std::vector<StepReport> steps;
+  std::map<std::string, std::vector<float>> weights;  // logical tensors, put together from all ranks
+};
+inline constexpr int kSteps = 5;
+
+// Runs kSteps steps on layout.ranks() threads. Requires that all ranks report alike, bit for bit, and that elements
+// which several ranks hold are the same bits on all of them.
+Outcomes run(const Layout&);
+
+}  // namespace trainer::test

@@ -1,0 +1,136 @@
+// The parity grid: every layout gives one rank's losses, norms and weights, and the same bits when it runs again.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+
+#include "tests/ranks/layouts.h"
+
+using namespace trainer;
+using namespace trainer::test;
+
+namespace {
+
+// What is compared with what: the same model and the same sequences on one rank.
+Layout one_rank(Layout l) {
+  l.accumulation *= l.dp;
+  l.tp = l.dp = 1;
+  l.zero = l.zero_shard = 0;
+  l.sequence_parallel = false;
+  l.recompute = RecomputeKind::none;
+  return l;
+}
+
+const Outcomes& reference(const Layout& l) {
+  static std::map<std::string, Outcomes> done;
+  const Layout one = one_rank(l);
+  const auto it = done.find(one.name());
+  return it != done.end() ? it->second : done.insert({one.name(), run(one)}).first->second;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (double(a[i]) - b[i]) * (double(a[i]) - b[i]);
+    norm += double(b[i]) * b[i];
+  }
+  return std::sqrt(difference / std::max(norm, 1e-30));
+}
+
+// Bounds: fp32 sums in another order; bf16 rounds partial sums, about three digits a step.
+struct Bound {
+  double loss, norm, weights;
+};
+Bound bound_of(const Layout& l) {
+  return l.compute == Precision::fp32 ? Bound{1e-5, 1e-5, 1e-4} : Bound{5e-3, 5e-2, 3e-2};
+}
+
+void compare(const Layout& l) {
+  INFO(l.name());
+  const Outcomes &one = reference(l), many = run(l);
+  const Bound bound = bound_of(l);
+  for (size_t step = 0; step < kSteps; ++step) {
+    INFO("step " << step);
+    REQUIRE(many.steps[step].tokens == one.steps[step].tokens);
+    REQUIRE(many.steps[step].loss == Approx(one.steps[step].loss).epsilon(bound.loss).margin(0));
+    REQUIRE(many.steps[step].grad_norm == Approx(one.steps[step].grad_norm).epsilon(bound.norm).margin(0));
+  }
+  REQUIRE(many.weights.size() == one.weights.size());
+  for (const auto& [tensor, values] : one.weights) {
+    INFO(tensor);
+    const auto found = many.weights.find(tensor);
+    REQUIRE(found != many.weights.end());
+    REQUIRE(distance(found->second, values) <= bound.weights);
+  }
+}
+
+void compare_bits(const Outcomes& a, const Outcomes& b) {
+  for (size_t step = 0; step < kSteps; ++step) {
+    REQUIRE(a.steps[step].loss == b.steps[step].loss);
+    REQUIRE(a.steps[step].grad_norm == b.steps[step].grad_norm);
+  }
+  REQUIRE(a.weights == b.weights);
+}
+
+// All cells of the grid; a covering subset takes every n-th of a fixed shuffle, so that each pair of values is met.
+std::vector<Layout> grid() {
+  std::vector<Layout> all;
+  for (Family family : {Family::gpt2, Family::llama})
+    for (int tp : {1, 2, 3, 4})
+      for (bool sp : {false, true})
+        for (int dp : {1, 2, 3})
+          for (int zero : {0, 1, 2, 3})
+            for (int accumulation : {1, 3})
+              for (RecomputeKind r : {RecomputeKind::none, RecomputeKind::selective, RecomputeKind::full}) {
+                if ((sp && tp == 1) || (zero > 0 && dp == 1) || tp * dp == 1) continue;
+                all.push_back({.family = family,
+                               .tp = tp,
+                               .dp = dp,
+                               .zero = zero,
+                               .accumulation = accumulation,
+                               .sequence_parallel = sp,
+                               .tied = (tp + dp + zero) % 2 == 0,
+                               .recompute = r});
+              }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("the parity grid") {
+  const std::vector<Layout> all = grid();
+  const char* part = std::getenv("TRAINER_GRID_EVERY");  // 1: every cell
+  const size_t every = part ? size_t(std::atoi(part)) : 2;
+  // A stride that is coprime to the grid's size visits every cell in an order that mixes all axes.
+  for (size_t i = 0; i * every < all.size(); ++i) compare(all[i * every * 7919 % all.size()]);
+}
+
+TEST_CASE("layouts run twice give the same bits") {
+  for (const Layout& l : {Layout{.tp = 2, .dp = 2, .zero = 3, .accumulation = 3, .sequence_parallel = true},
+                          Layout{.family = Family::gpt2, .tp = 3, .dp = 2, .zero = 2},
+                          Layout{.dp = 3, .zero = 1, .recompute = RecomputeKind::full}}) {
+    INFO(l.name());
+    compare_bits(run(l), run(l));
+  }
+}
+
+TEST_CASE("smaller shard groups") {
+  for (int zero : {1, 2, 3})
+    for (int shard : {1, 2})
+      compare({.tp = zero == 2 ? 2 : 1, .dp = 4, .zero = zero, .zero_shard = shard, .accumulation = 2});
+}
+
+TEST_CASE("odd models in parallel") {
+  for (int tp : {2, 3, 4})
+    for (int kv : {1, 2, 4})
+      compare({.tp = tp, .sequence_parallel = kv == 2, .tied = kv == 4, .kv_heads = kv, .vocab = 61, .ffn = 33});
+  compare({.family = Family::gpt2, .tp = 2, .dp = 2, .zero = 1, .sequence_parallel = true, .dropout = 0.2f});
+  compare({.tp = 3, .dropout = 0.2f});
+}
+
+TEST_CASE("bf16 in parallel") {
+  for (int tp : {1, 2})
+    for (int zero : {0, 3})
+      compare({.tp = tp, .dp = 2, .zero = zero, .sequence_parallel = tp > 1, .compute = Precision::bf16});
+}
