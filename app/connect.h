@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "app/place.h"
 #include "parallel/comm/rendezvous.h"
@@ -13,5 +14,12 @@ RendezvousOptions rendezvous_options(const Place& place, const std::string& spec
 
 // A world of one needs no others: SoloExchange.
 std::unique_ptr<Exchange> connect_ranks(const Place& place, const std::string& spec);
+
+// The ranks of this rank's machine, ascending. Collective.
+std::vector<int> ranks_of_machine(Exchange&);
+
+// Pins this process to its share of the machine's cores, where there are enough for all of its ranks. Returns how many
+// ranks use the same cores: 1, or all of the machine. Collective.
+int share_cores(Exchange&);
 
 }  // namespace trainer

@@ -29,19 +29,19 @@ void use_cores(const std::vector<int>& cores) {
         std::strerror(errno));
 }
 
-std::vector<int> divide_cores(const std::vector<std::vector<int>>& allowed, int local_rank) {
+CoreShare divide_cores(const std::vector<std::vector<int>>& allowed, int local_rank) {
   std::set<int> all;
   size_t sum = 0;
   for (const std::vector<int>& cores : allowed) {
     all.insert(cores.begin(), cores.end());
     sum += cores.size();
   }
-  if (sum == all.size()) return allowed[size_t(local_rank)];  // disjoint
+  if (sum == all.size()) return {allowed[size_t(local_rank)], 1};  // disjoint
   const std::vector<int> shared(all.begin(), all.end());
   const size_t each = shared.size() / allowed.size();
-  if (each == 0) return shared;
+  if (each == 0) return {shared, int(allowed.size())};
   const auto first = shared.begin() + ptrdiff_t(each) * local_rank;
-  return {first, first + ptrdiff_t(each)};
+  return {{first, first + ptrdiff_t(each)}, 1};
 }
 
 }  // namespace trainer

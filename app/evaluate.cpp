@@ -117,7 +117,7 @@ void write_logits(const Evaluation& e, const std::string& path) {
   const ForwardLayout layout =
       lay_out_forward(plan_state(spec, model), model, spec.train.micro_batch * spec.data.seq_len);
   const auto memory = open_private_memory();
-  const auto device = open_device(spec.device, layout.program, memory->reserve(layout.program.arena_bytes));
+  const auto device = open_device(layout.program, memory->reserve(layout.program.arena_bytes));
   const auto groups = open_solo_groups();
   load_state(e.checkpoint, state_view(layout.program, model, device->arena()), {.weights_only = true});
   ForwardPass pass(layout, model, *device, *groups);

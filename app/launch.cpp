@@ -98,7 +98,7 @@ void Launch::become(int rank, int errors, const std::vector<std::string>& enviro
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent_) _exit(int(Exit::rank));
   dup2(errors, STDERR_FILENO);
-  use_cores(divide_cores(allowed_, rank));
+  use_cores(divide_cores(allowed_, rank).cores);
   sigprocmask(SIG_SETMASK, &before_, nullptr);
   std::vector<char*> variables;
   for (const std::string& entry : environment) variables.push_back(const_cast<char*>(entry.c_str()));

@@ -19,7 +19,7 @@ void compare_plans(uint64_t hash, Exchange& exchange) {
 Rig open_rig(Planned planned, Exchange& exchange) {
   compare_plans(planned.program.hash, exchange);
   Transport transport = open_transport(planned, exchange);
-  auto device = open_device(planned.spec.device, planned.program, transport.arena);
+  auto device = open_device(planned.program, transport.arena);
   return {std::move(planned), std::move(transport.memory), std::move(transport.groups), std::move(device)};
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "app/checkpoints.h"
+#include "app/connect.h"
 #include "app/journal.h"
 #include "app/learning_rate.h"
 #include "app/process_stats.h"
@@ -240,7 +241,7 @@ class Attempt {
 
 Exit train(const LoadedSpec& loaded, const Place& place, Exchange& exchange) {
   watch_signals();
-  const std::string device = install_device(loaded.spec.device);
+  const std::string device = install_device(loaded.spec.device, share_cores(exchange));
   return Attempt(loaded, place, exchange, device).run();
 }
 

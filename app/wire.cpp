@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "app/connect.h"
 #include "app/process_stats.h"
 #include "core/base/error.h"
 #include "core/base/host.h"
@@ -15,20 +18,20 @@
 
 namespace trainer {
 
-int device_threads(const DeviceSpec& spec) { return int(spec.threads.value_or(available_cores())); }
-
-std::string install_device(const DeviceSpec& spec) {
+std::string install_device(const DeviceSpec& spec, int ranks_on_cores) {
   check(spec.kind != DeviceChoice::cuda, Exit::device,
         "device.kind: cuda: this binary is built without CUDA; use cpu or auto");
-  const int threads = device_threads(spec);
+  const int threads = int(spec.threads.value_or(std::max(1, available_cores() / ranks_on_cores)));
   cpu::install_cpu_kernels(threads);
   const cpu::Level level = cpu::cpu_level();
   return fmt::format("cpu, {} thread{}, {}{}", threads, threads == 1 ? "" : "s", cpu::name_of(level),
                      level == cpu::Level::avx512_bf16 ? "" : " (bf16 products are computed in fp32)");
 }
 
-std::unique_ptr<Device> open_device(const DeviceSpec& spec, const Program& program, std::span<std::byte> arena) {
-  const int threads = device_threads(spec);  // pinned where all the cores are theirs
+int device_threads() { return cpu::planned_workers(); }
+
+std::unique_ptr<Device> open_device(const Program& program, std::span<std::byte> arena) {
+  const int threads = device_threads();  // pinned where all the cores are theirs
   return std::make_unique<cpu::CpuDevice>(
       arena, cpu::ScratchMap{program.scratch_offset, program.scratch},
       cpu::CpuOptions{.threads = threads, .pin = threads == available_cores(), .ring_bytes = program.ring_bytes});
@@ -53,14 +56,6 @@ class HostGroups final : public Groups {
   ShmGroups groups_;
 };
 
-std::vector<int> ranks_of_host(Exchange& exchange) {
-  const std::vector<std::string> machines = exchange.all_gather(machine_id());
-  std::vector<int> ranks;
-  for (size_t r = 0; r < machines.size(); ++r)
-    if (machines[r] == machines[size_t(exchange.rank())]) ranks.push_back(int(r));
-  return ranks;
-}
-
 }  // namespace
 
 std::unique_ptr<Memory> open_private_memory() { return std::make_unique<cpu::HugeMemory>(); }
@@ -73,7 +68,7 @@ Transport open_transport(const Planned& planned, Exchange& exchange) {
     const auto arena = memory->reserve(bytes);
     return {std::move(memory), arena, open_solo_groups()};
   }
-  const std::vector<int> here = ranks_of_host(exchange);
+  const std::vector<int> here = ranks_of_machine(exchange);
   check(int(here.size()) == exchange.size(), Exit::rank,
         "{} of {} ranks are on this host ({}): ranks on several hosts are not built yet; start all on one", here.size(),
         exchange.size(), host_name());

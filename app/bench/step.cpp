@@ -48,7 +48,7 @@ class RandomFeed final : public Feed {
 };
 
 double roof_of(const RunSpec& spec) {
-  OpRunner runner(device_threads(spec.device), size_t{200} << 20);
+  OpRunner runner(device_threads(), size_t{200} << 20);
   return matmul_roof(runner, spec.precision.compute == Precision::bf16 ? DType::bf16 : DType::f32);
 }
 

@@ -4,11 +4,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
-#include <fstream>
 #include <map>
 
 #include "core/base/error.h"
+#include "core/base/host.h"
 #include "parallel/comm/coordinator.h"
 
 namespace trainer {
@@ -17,14 +16,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 constexpr milliseconds kConnect{2000}, kReply{5000}, kTick{100};
-
-std::string machine_id(const std::string& host) {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  std::array<char, 64> pid_namespace{};
-  if (readlink("/proc/self/ns/pid", pid_namespace.data(), pid_namespace.size() - 1) < 0) pid_namespace[0] = '?';
-  return host + " " + boot + " " + pid_namespace.data();
-}
 
 std::string name_of(int rank, const Peer& peer) {
   return fmt::format("rank {} (host {}, pid {})", rank, peer.host, peer.pid);
@@ -69,7 +60,7 @@ std::string Rendezvous::hello() const {
                     .build = o.build,
                     .host = o.host,
                     .pid = std::to_string(getpid()),
-                    .machine = machine_id(o.host)});
+                    .machine = machine_id()});
 }
 
 void Rendezvous::open() {

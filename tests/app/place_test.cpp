@@ -160,10 +160,11 @@ TEST_CASE("children of --ranks come before every launcher; --ranks wants to be a
 }
 
 TEST_CASE("cores: bound ranks keep theirs, others share evenly", "[place]") {
-  REQUIRE(divide_cores({{0, 1}, {2, 3}}, 1) == std::vector<int>{2, 3});
-  REQUIRE(divide_cores({{0, 1, 2, 3, 4}, {0, 1, 2, 3, 4}}, 1) == std::vector<int>{2, 3});
-  REQUIRE(divide_cores({{4, 6}, {4, 6}}, 0) == std::vector<int>{4});
-  REQUIRE(divide_cores({{0, 1}, {0, 1}, {0, 1}}, 2) == std::vector<int>{0, 1});
+  REQUIRE(divide_cores({{0, 1}, {2, 3}}, 1).cores == std::vector<int>{2, 3});
+  REQUIRE(divide_cores({{0, 1, 2, 3, 4}, {0, 1, 2, 3, 4}}, 1).cores == std::vector<int>{2, 3});
+  REQUIRE(divide_cores({{4, 6}, {4, 6}}, 0).cores == std::vector<int>{4});
+  REQUIRE(divide_cores({{0, 1}, {0, 1}, {0, 1}}, 2).cores == std::vector<int>{0, 1});
+  REQUIRE(divide_cores({{0, 1}, {0, 1}, {0, 1}}, 2).ranks == 3);
 }
 
 }  // namespace
