@@ -1,17 +1,25 @@
 #include "app/checkpoints.h"
 
+#include "core/plan/buckets.h"
 #include "core/spec/print.h"
+#include "parallel/schedules/schedules.h"
 
 namespace trainer {
 namespace {
 
-SaveOptions save_options(const RunSpec& spec, const std::string& directory) {
+SaveOptions save_options(const RunSpec& spec, const std::string& directory, const Votes& votes) {
   SaveOptions o;
   o.directory = directory;
   o.retention.keep = spec.checkpoint.keep;
   o.retention.keep_every = spec.checkpoint.keep_every;
-  o.generation = newest_generation(directory) + 1;
+  if (votes.rank == 0) o.generation = newest_generation(directory) + 1;
   return o;
+}
+
+// A slot is one of `cuts` equal slices of its bucket, held by neighbours on dp; each slice has as many holders as fit.
+Share share_of(const StatePart& part, const Bucket& bucket, const Mesh& mesh) {
+  const int cuts = int(bucket.padded / (part.end - part.begin));
+  return {mesh.replica / cuts, mesh.dp / cuts};
 }
 
 }  // namespace
@@ -26,20 +34,40 @@ StateView state_view(const Program& program, const Model& model, std::span<std::
   return view;
 }
 
-Checkpoint open_named_checkpoint(const std::string& path) {
-  const std::vector<StepPath> steps = list_steps(path);
-  return open_checkpoint(steps.empty() ? path : steps.front().path);
+StateView state_view(const Planned& p, std::span<std::byte> arena) {
+  StateView view = state_view(p.program, p.model, arena);
+  view.first_of_tp = p.mesh.slice == 0;
+  view.first_of_kv = p.mesh.slice % p.mesh.kv_copies == 0;
+  const Stages stages(p.spec, p.model, find_schedule(p.spec.parallel.pipeline.schedule), /*microbatches=*/1);
+  for (StatePart& part : view.parts) {
+    const Bucket& bucket = p.program.buckets[size_t(part.bucket)];
+    part.share = counts_bucket(stages, p.mesh, bucket) ? share_of(part, bucket, p.mesh) : Share{0, 0};
+  }
+  return view;
 }
 
-Checkpoints::Checkpoints(Rig& rig, const std::string& directory, std::string tokenizer)
+Checkpoint open_named_checkpoint(const std::string& path, const Votes& votes) {
+  const std::string step = agree_on_first(votes, [&] {
+    const std::vector<StepPath> steps = list_steps(path);
+    return steps.empty() ? path : steps.front().path;
+  });
+  return open_checkpoint(step, votes);
+}
+
+Votes votes_by(Exchange& exchange) {
+  return {exchange.rank(), exchange.size(), [&](std::string_view mine) { return exchange.all_gather(mine); }};
+}
+
+Checkpoints::Checkpoints(Rig& rig, Exchange& exchange, const std::string& directory, std::string tokenizer)
     : rig_(rig),
-      view_(state_view(rig.planned.program, rig.planned.model, rig.arena())),
+      view_(state_view(rig.planned, rig.arena())),
+      votes_(votes_by(exchange)),
       directory_(directory),
       tokenizer_(std::move(tokenizer)),
-      saver_(save_options(rig.planned.spec, directory)) {}
+      saver_(save_options(rig.planned.spec, directory, votes_), votes_) {}
 
 std::optional<Position> Checkpoints::restore() {
-  auto resumed = resume_newest(directory_, view_);
+  auto resumed = resume_newest(directory_, view_, votes_);
   if (!resumed) return std::nullopt;
   refused_ = std::move(resumed->refused);
   const RunState& run = resumed->checkpoint.manifest.run;
@@ -47,7 +75,7 @@ std::optional<Position> Checkpoints::restore() {
 }
 
 void Checkpoints::load_weights(const std::string& path) {
-  load_state(open_named_checkpoint(path), view_, {.weights_only = true});
+  load_state(open_named_checkpoint(path, votes_), view_, {.weights_only = true}, votes_);
 }
 
 SaveReport Checkpoints::save(const Position& at, int64_t samples) {

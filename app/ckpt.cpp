@@ -3,8 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
-#include <set>
 
+#include "app/ckpt_diff.h"
 #include "app/ckpt_hf.h"
 #include "io/commit.h"
 #include "io/restore.h"
@@ -86,27 +86,13 @@ int verify(const Options& o) {
   return int(problems.empty() ? Exit::done : Exit::checkpoint);
 }
 
-// Compares what the manifests vouch for: names, types, shapes and hashes of the tensors.
 int diff(const Options& o) {
-  const Manifest a = open_checkpoint(o.a).manifest, b = open_checkpoint(o.b).manifest;
-  std::set<std::string> names;
-  for (const Manifest* m : {&a, &b})
-    for (const StoredTensor& t : m->tensors) names.insert(t.name);
-  int differences = 0;
-  const auto report = [&](const std::string& name, std::string_view what) {
-    fmt::print("{}: {}\n", name, what);
-    ++differences;
-  };
-  for (const std::string& name : names) {
-    const StoredTensor *ta = find_tensor(a, name), *tb = find_tensor(b, name);
-    if (!ta || !tb) report(name, ta ? "only in the first" : "only in the second");
-    else if (ta->type != tb->type) report(name, "types differ");
-    else if (ta->shape != tb->shape) report(name, "shapes differ");
-    else if (ta->hash != tb->hash) report(name, "values differ");
-  }
-  if (a.run.step != b.run.step) report("step", fmt::format("{} and {}", a.run.step, b.run.step));
-  if (a.run.tokens != b.run.tokens) report("tokens", fmt::format("{} and {}", a.run.tokens, b.run.tokens));
-  return int(differences == 0 ? Exit::done : Exit::difference);
+  const Checkpoint a = open_checkpoint(o.a), b = open_checkpoint(o.b);
+  const std::vector<std::string> found = differences(a, b);
+  for (const std::string& text : found) fmt::print("{}\n", text);
+  if (!found.empty()) return int(Exit::difference);
+  fmt::print("equal: state {}, {} tensors\n", hex(a.manifest.state_hash), a.manifest.tensors.size());
+  return int(Exit::done);
 }
 
 void check_format(const Options& o) {

@@ -39,7 +39,7 @@ class Attempt {
         total_(total_steps(spec_)),
         feed_(open_dataset(spec_.data, spec_.model.vocab_size), spec_,
               {rig_.planned.mesh.replica, rig_.planned.mesh.dp}),
-        checkpoints_(rig_, directory_.checkpoints(), tokenizer_description(spec_.data)),
+        checkpoints_(rig_, exchange_, directory_.checkpoints(), tokenizer_description(spec_.data)),
         engine_(rig_.planned.program, spec_, rig_.planned.mesh, rig_.planned.model,
                 {*rig_.device, *rig_.groups, feed_, nullptr, &stop_signal()}),
         at_(start()),

@@ -67,6 +67,50 @@ const StatePart* find_part(const StateView& view, int bucket, Role role) {
   return part == view.parts.end() ? nullptr : &*part;
 }
 
+// Weights that have a master are saved as their master.
+bool is_saved(const StateView& view, const StatePart& part) {
+  return part.role != Role::weight || !find_part(view, part.bucket, Role::master);
+}
+
+struct Range {
+  int64_t begin = 0, end = 0;
+};
+enum class Whose : uint8_t { held, saved };
+
+// Without what another rank of tp or kv saves.
+std::vector<Range> without_shared(const StateView& view, const Param& param, Range all) {
+  std::vector<Range> left{all};
+  for (const Param::Shared& s : param.shared) {
+    check(s.axis == Axis::tp || s.axis == Axis::kv, Exit::checkpoint, "parameter {} is shared over axis {}", param.name,
+          name_of(s.axis));
+    if (s.axis == Axis::tp ? view.first_of_tp : view.first_of_kv) continue;
+    std::vector<Range> next;
+    for (const Range& r : left) {
+      next.push_back({r.begin, std::min(r.end, s.begin)});
+      next.push_back({std::max(r.begin, s.end), r.end});
+    }
+    std::erase_if(next, [](const Range& r) { return r.begin >= r.end; });
+    left = std::move(next);
+  }
+  return left;
+}
+
+// Elements `range` of the flat bucket.
+void add_range(const StateView& view, const StatePart& part, Range range, Whose whose, std::vector<NamedBox>& boxes) {
+  const Bucket& bucket = view.buckets[size_t(part.bucket)];
+  for (size_t i = 0; i < bucket.params.size(); ++i) {
+    const Param& param = view.params[bucket.params[i]];
+    const int64_t at = bucket.begin[i];
+    const Range local{std::max<int64_t>(range.begin - at, 0), std::min(range.end - at, param.local.elements())};
+    if (local.begin >= local.end) continue;
+    const std::vector<Range> ranges = whose == Whose::held ? std::vector{local} : without_shared(view, param, local);
+    for (const Range& r : ranges) {
+      const int64_t first = at + r.begin - part.begin;
+      add_boxes({&param, r.begin, r.end, part.values.data + first * int64_t(size_of(part.values.dtype))}, part, boxes);
+    }
+  }
+}
+
 }  // namespace
 
 Rectangle rectangle_of(const Box& b, int rank) {
@@ -104,17 +148,29 @@ std::string stored_name(Role role, const std::string& tensor) {
 
 std::vector<NamedBox> boxes_of(const StateView& view) {
   std::vector<NamedBox> boxes;
+  for (const StatePart& part : view.parts)
+    if (is_saved(view, part)) add_range(view, part, {part.begin, part.end}, Whose::held, boxes);
+  return boxes;
+}
+
+std::vector<NamedBox> boxes_to_save(const StateView& view) {
+  std::vector<NamedBox> boxes;
   for (const StatePart& part : view.parts) {
-    if (part.role == Role::weight && find_part(view, part.bucket, Role::master)) continue;
-    const Bucket& bucket = view.buckets[size_t(part.bucket)];
-    for (size_t i = 0; i < bucket.params.size(); ++i) {
-      const Param& param = view.params[bucket.params[i]];
-      const int64_t at = bucket.begin[i];
-      ParamRange range{&param, std::max<int64_t>(part.begin - at, 0), std::min(part.end - at, param.local.elements())};
-      if (range.begin >= range.end) continue;
-      range.data = part.values.data + (at + range.begin - part.begin) * int64_t(size_of(part.values.dtype));
-      add_boxes(range, part, boxes);
-    }
+    if (!is_saved(view, part) || part.share.count == 0) continue;
+    const int64_t size = part.end - part.begin, count = part.share.count, index = part.share.index;
+    add_range(view, part, {part.begin + size * index / count, part.begin + size * (index + 1) / count}, Whose::saved,
+              boxes);
+  }
+  return boxes;
+}
+
+std::vector<NamedBox> boxes_to_load(const StateView& view) {
+  std::vector<NamedBox> boxes = boxes_of(view);
+  for (const StatePart& part : view.parts) {
+    if (is_saved(view, part)) continue;
+    const StatePart& master = *find_part(view, part.bucket, Role::master);
+    add_range(view, part, {part.begin, std::min(part.end, master.begin)}, Whose::held, boxes);
+    add_range(view, part, {std::max(part.begin, master.end), part.end}, Whose::held, boxes);
   }
   return boxes;
 }

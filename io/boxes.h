@@ -8,11 +8,17 @@
 
 namespace trainer {
 
+// Several ranks hold the same part: they divide the saving of it among them. Count 0: this one saves nothing of it.
+struct Share {
+  int index = 0, count = 1;
+};
+
 struct StatePart {
   int bucket = 0;
   Role role = Role::weight;
   Tensor values;  // elements [begin, end) of the flat bucket
   int64_t begin = 0, end = 0;
+  Share share = {};
 };
 
 // One rank's state. Borrowed: model, program and arena outlive it.
@@ -20,6 +26,7 @@ struct StateView {
   std::span<const Param> params;
   std::span<const Bucket> buckets;
   std::vector<StatePart> parts;
+  bool first_of_tp = true, first_of_kv = true;  // saves what its group of that axis holds alike: Param::shared
 };
 
 struct NamedBox {
@@ -32,8 +39,13 @@ struct NamedBox {
 // What a checkpoint holds of the view: weights in the widest form there is (the master where one exists, the compute
 // weights where not), then moments. A flat range of a matrix is up to three boxes. Padding is in none.
 std::vector<NamedBox> boxes_of(const StateView&);
+// Those of them that this rank saves: over the ranks of a world, each element of each tensor once.
+std::vector<NamedBox> boxes_to_save(const StateView&);
+// Those that a checkpoint must fill before refresh_weights can make the rest: with ZeRO 1 and 2 also the compute
+// weights whose master another rank holds.
+std::vector<NamedBox> boxes_to_load(const StateView&);
 
-// Weights that have a master are made from it, by rounding.
+// Weights that have a master here are made from it, by rounding.
 void refresh_weights(const StateView&);
 
 std::string stored_name(Role, const std::string& tensor);

@@ -142,7 +142,6 @@ std::string make_step_directory(const std::string& directory, int64_t step, int6
 }
 
 void commit_step(const std::string& directory, const std::string& temporary, const Manifest& manifest, FailSite site) {
-  pass_failpoint("vote", site, temporary);
   write_manifest(temporary, manifest, site);
   sync_directory(temporary);
   pass_failpoint("directory_synced", site, temporary);

@@ -121,7 +121,6 @@ class ManifestReader {
       check(!__builtin_mul_overflow(elements, t.shape[i], &elements) && elements <= int64_t(1) << 53, Exit::checkpoint,
             "{}: tensor '{}': its size overflows", path_, t.name);
     for (const auto& b : json.at("boxes")) t.boxes.push_back(box_of_json(b, t, files));
-    check_cover(t);
     return t;
   }
 
@@ -151,24 +150,25 @@ class ManifestReader {
     return b;
   }
 
-  // No gap and no overlap: no two boxes meet, and their sizes add up.
-  void check_cover(StoredTensor& t) {
-    std::vector<Rectangle> all;
-    int64_t sum = 0;
-    for (const StoredBox& b : t.boxes) all.push_back(rectangle_of(b.box, t.shape.rank));
-    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.row_begin < b.row_begin; });
-    for (size_t i = 0; i < all.size(); ++i) {
-      sum += all[i].elements();
-      for (size_t j = i + 1; j < all.size() && all[j].row_begin < all[i].row_end; ++j)
-        check(intersection(all[i], all[j]).empty(), Exit::checkpoint, "{}: tensor '{}': two boxes overlap", path_,
-              t.name);
-    }
-    check(sum == t.shape.elements(), Exit::checkpoint, "{}: tensor '{}': its boxes hold {} of {} elements", path_,
-          t.name, sum, t.shape.elements());
-  }
-
   const std::string& path_;
 };
+
+// No gap and no overlap: no two boxes meet, and their sizes add up.
+void check_cover(const StoredTensor& t, const std::string& path) {
+  std::vector<Rectangle> all;
+  int64_t sum = 0;
+  for (const StoredBox& b : t.boxes) all.push_back(rectangle_of(b.box, t.shape.rank));
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.row_begin, a.column_begin) < std::pair(b.row_begin, b.column_begin);
+  });
+  for (size_t i = 0; i < all.size(); ++i) {
+    sum += all[i].elements();
+    for (size_t j = i + 1; j < all.size() && all[j].row_begin < all[i].row_end; ++j)
+      check(intersection(all[i], all[j]).empty(), Exit::checkpoint, "{}: tensor '{}': two boxes overlap", path, t.name);
+  }
+  check(sum == t.shape.elements(), Exit::checkpoint, "{}: tensor '{}': its boxes hold {} of {} elements", path, t.name,
+        sum, t.shape.elements());
+}
 
 }  // namespace
 
@@ -198,7 +198,7 @@ std::string to_text(const Manifest& m) {
   return text;
 }
 
-Manifest parse_manifest(const std::string& text, const std::string& path) {
+Manifest parse_part(const std::string& text, const std::string& path) {
   const size_t head = kStart.size() + kZeros.size();
   check(text.size() > head && text.starts_with(kStart), Exit::checkpoint, "{}: wanted a manifest that begins with {}",
         path, kStart);
@@ -210,6 +210,35 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
   try {
     return ManifestReader(path).read(parse_strict_json(text, path, Exit::checkpoint));
   } catch (const nlohmann::json::exception& e) { fail(Exit::checkpoint, "{}: {}", path, e.what()); }
+}
+
+Manifest parse_manifest(const std::string& text, const std::string& path) {
+  Manifest m = parse_part(text, path);
+  check_cover(m, path);
+  return m;
+}
+
+void check_cover(const Manifest& m, const std::string& path) {
+  for (const StoredTensor& t : m.tensors) check_cover(t, path);
+}
+
+void merge(Manifest& all, const Manifest& part) {
+  const size_t files = all.files.size();
+  all.files.insert(all.files.end(), part.files.begin(), part.files.end());
+  all.state_hash += part.state_hash;
+  for (const StoredTensor& t : part.tensors) {
+    const auto at = std::lower_bound(all.tensors.begin(), all.tensors.end(), t.name,
+                                     [](const StoredTensor& x, const std::string& name) { return x.name < name; });
+    const bool known = at != all.tensors.end() && at->name == t.name;
+    StoredTensor& to = known ? *at : *all.tensors.insert(at, {t.name, t.type, t.shape, 0, {}});
+    check(to.type == t.type && to.shape == t.shape, Exit::checkpoint,
+          "tensor '{}': ranks save it in two types or shapes", t.name);
+    to.hash += t.hash;
+    for (StoredBox b : t.boxes) {
+      b.file += files;
+      to.boxes.push_back(b);
+    }
+  }
 }
 
 const StoredTensor* find_tensor(const Manifest& m, const std::string& name) {

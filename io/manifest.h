@@ -53,6 +53,12 @@ std::string to_text(const Manifest&);
 // tensor once. Throws Error(checkpoint).
 Manifest parse_manifest(const std::string& text, const std::string& path);
 
+// What one rank of several saved is a manifest too, whose boxes need not cover.
+Manifest parse_part(const std::string& text, const std::string& path);
+// Adds the part's files and boxes. Throws Error(checkpoint) where ranks do not agree on a tensor.
+void merge(Manifest& all, const Manifest& part);
+void check_cover(const Manifest&, const std::string& path);
+
 const StoredTensor* find_tensor(const Manifest&, const std::string& name);  // nullptr: none
 std::string hex(uint64_t);
 

@@ -7,6 +7,7 @@
 
 #include "io/convert.h"
 #include "io/shards.h"
+#include "io/state_hash.h"
 
 namespace trainer {
 namespace {
@@ -77,6 +78,7 @@ CopiesByFile plan_copies(const Checkpoint& checkpoint, const std::vector<NamedBo
           checkpoint.path, t->name, t->type->name);
     for (const StoredBox& stored : t->boxes) add_copies(*t, stored, wanted, copies[stored.file]);
   }
+  std::erase_if(copies, [](const auto& file) { return file.second.empty(); });
   for (auto& [file, list] : copies)
     std::sort(list.begin(), list.end(), [](const Copy& a, const Copy& b) { return a.offset < b.offset; });
   return copies;
@@ -90,14 +92,22 @@ std::vector<size_t> blocks_of(const std::vector<Copy>& copies) {
   return blocks;
 }
 
-void load_boxes(const Checkpoint& checkpoint, const std::vector<NamedBox>& boxes, int blocks) {
+struct Reading {
+  int blocks = 2;  // in flight
+  FailSite site;
+};
+
+void load_boxes(const Checkpoint& checkpoint, const std::vector<NamedBox>& boxes, const Reading& how) {
   const CopiesByFile copies = plan_copies(checkpoint, boxes);
+  std::map<size_t, std::vector<size_t>> blocks;
+  size_t longest = 1;
+  for (const auto& [number, list] : copies) longest = std::max(longest, (blocks[number] = blocks_of(list)).size());
   const File directory = open_directory(checkpoint.path, Exit::checkpoint);
-  Staging staging(blocks);
+  Staging staging(int(std::min(size_t(how.blocks), longest)));
   for (const auto& [number, list] : copies) {
     const FileRecord& record = checkpoint.manifest.files[number];
     const File file = open_beneath(directory, record.name, Exit::checkpoint);
-    read_blocks(staging, file, record, blocks_of(list), [&, n = number, &l = list](const ReadBlock& block) {
+    read_blocks(staging, {file, record, blocks[number]}, how.site, [&, n = number, &l = list](const ReadBlock& block) {
       check(block.problem.empty(), Exit::checkpoint, "{}: tensor '{}', offset {}: {}", file.path(),
             tensor_at(checkpoint.manifest, n, block.offset, block.offset + block.bytes.size()), block.offset,
             block.problem);
@@ -106,12 +116,65 @@ void load_boxes(const Checkpoint& checkpoint, const std::vector<NamedBox>& boxes
   }
 }
 
+Checkpoint read_manifest(const std::string& path) {
+  const File file = open_beneath(open_directory(path, Exit::checkpoint), kManifestFile, Exit::checkpoint);
+  return {path, parse_manifest(read_text(file, kMaxManifest, Exit::checkpoint), file.path())};
+}
+
+bool is_wanted(const LoadOptions& options, const std::string& tensor) {
+  return !options.weights_only || !tensor.starts_with(kOptimizerPrefix);
+}
+
+// What a rank knows after loading, about the boxes that it would save.
+struct Loaded {
+  int64_t elements = 0;
+  uint64_t hash = 0;
+  bool as_stored = true;  // no value was converted
+};
+
+Loaded load_part(const Checkpoint& checkpoint, const StateView& view, const LoadOptions& options, FailSite site) {
+  if (const Fault fault = failpoint("load_begin", site); fault.error != 0)
+    fail_errno(Exit::checkpoint, checkpoint.path, "load_begin", fault.error);
+  const auto unwanted = [&](const NamedBox& b) { return !is_wanted(options, b.tensor); };
+  std::vector<NamedBox> boxes = boxes_to_load(view), own = boxes_to_save(view);
+  std::erase_if(boxes, unwanted);
+  std::erase_if(own, unwanted);
+  load_boxes(checkpoint, boxes, {options.blocks, site});
+  refresh_weights(view);
+  Loaded loaded;
+  for (const NamedBox& b : own) {
+    loaded.elements += rectangle_of(b.box, b.logical.rank).elements();
+    if (find_tensor(checkpoint.manifest, b.tensor)->type != stored_type_of(b.values.dtype)) loaded.as_stored = false;
+  }
+  if (loaded.as_stored) loaded.hash = combined(tensor_hashes(own));
+  return loaded;
+}
+
+void check_world(const Checkpoint& checkpoint, const LoadOptions& options, const Loaded& world) {
+  int64_t elements = 0;
+  uint64_t hash = 0;
+  for (const StoredTensor& t : checkpoint.manifest.tensors) {
+    if (!is_wanted(options, t.name)) continue;
+    elements += t.shape.elements();
+    hash += t.hash;
+  }
+  check(elements == world.elements, Exit::checkpoint,
+        "{}: holds {} elements, the model {}: does the spec's model match?", checkpoint.path, elements, world.elements);
+  check(!world.as_stored || hash == world.hash, Exit::checkpoint, "{}: state hash after loading: wanted {}, found {}",
+        checkpoint.path, hex(hash), hex(world.hash));
+}
+
+std::string steps_text(const std::string& directory) {
+  nlohmann::json steps = nlohmann::json::array();
+  for (const StepPath& s : list_steps(directory)) steps.push_back(s.step);
+  return steps.dump();
+}
+
 }  // namespace
 
 Checkpoint open_checkpoint(const std::string& path) {
+  Checkpoint checkpoint = read_manifest(path);
   const File directory = open_directory(path, Exit::checkpoint);
-  const File file = open_beneath(directory, kManifestFile, Exit::checkpoint);
-  Checkpoint checkpoint{path, parse_manifest(read_text(file, kMaxManifest, Exit::checkpoint), file.path())};
   for (const FileRecord& record : checkpoint.manifest.files) {
     const File shard = open_beneath(directory, record.name, Exit::checkpoint);
     check(size_of(shard) == record.bytes, Exit::checkpoint, "{}: wanted {} bytes, found {}", shard.path(), record.bytes,
@@ -120,15 +183,31 @@ Checkpoint open_checkpoint(const std::string& path) {
   return checkpoint;
 }
 
-void load_state(const Checkpoint& checkpoint, const StateView& view, const LoadOptions& options) {
-  const FailSite site{checkpoint.manifest.run.step, 0};
-  if (const Fault fault = failpoint("load_begin", site); fault.error != 0)
-    fail_errno(Exit::checkpoint, checkpoint.path, "load_begin", fault.error);
-  std::vector<NamedBox> boxes = boxes_of(view);
-  if (options.weights_only)
-    std::erase_if(boxes, [](const NamedBox& b) { return b.tensor.starts_with(kOptimizerPrefix); });
-  load_boxes(checkpoint, boxes, options.blocks);
-  refresh_weights(view);
+Checkpoint open_checkpoint(const std::string& path, const Votes& votes) {
+  Checkpoint checkpoint;
+  const auto seen = agree(votes, [&] {
+    checkpoint = votes.rank == 0 ? open_checkpoint(path) : read_manifest(path);  // one rank looks for the files
+    return fmt::format("generation {}, state {}", checkpoint.manifest.generation, hex(checkpoint.manifest.state_hash));
+  });
+  for (size_t r = 1; r < seen.size(); ++r)
+    check(seen[r] == seen[0], Exit::checkpoint,
+          "{}: rank 0 sees {}, rank {} sees {}: do all hosts share this file system?", path, seen[0], r, seen[r]);
+  return checkpoint;
+}
+
+void load_state(const Checkpoint& checkpoint, const StateView& view, const LoadOptions& options, const Votes& votes) {
+  const auto said = agree(votes, [&] {
+    const Loaded l = load_part(checkpoint, view, options, {checkpoint.manifest.run.step, votes.rank});
+    return nlohmann::json{l.elements, l.hash, l.as_stored}.dump();
+  });
+  Loaded world;
+  for (const std::string& text : said) {
+    const auto l = nlohmann::json::parse(text);
+    world.elements += l[0].get<int64_t>();
+    world.hash += l[1].get<uint64_t>();
+    world.as_stored = world.as_stored && l[2].get<bool>();
+  }
+  check_world(checkpoint, options, world);
 }
 
 std::vector<std::byte> read_tensor(const Checkpoint& checkpoint, const std::string& name) {
@@ -138,21 +217,25 @@ std::vector<std::byte> read_tensor(const Checkpoint& checkpoint, const std::stri
   const Rectangle r = rectangle_of(whole_box(t->shape), t->shape.rank);
   std::vector<std::byte> bytes(size_t(r.elements()) * size_of(type));
   load_boxes(checkpoint,
-             {{name, t->shape, whole_box(t->shape), make_tensor(bytes.data(), type, {r.rows(), r.columns()})}},
-             /*blocks=*/2);
+             {{name, t->shape, whole_box(t->shape), make_tensor(bytes.data(), type, {r.rows(), r.columns()})}}, {});
   return bytes;
 }
 
-std::optional<Resumed> resume_newest(const std::string& directory, const StateView& view) {
+std::optional<Resumed> resume_newest(const std::string& directory, const StateView& view, const Votes& votes) {
+  const auto steps = nlohmann::json::parse(agree_on_first(votes, [&] { return steps_text(directory); }));
   std::vector<Refusal> refused;
-  for (const StepPath& s : list_steps(directory)) {
+  for (const int64_t step : steps) {
+    const std::string path = step_path(directory, step);
     try {
-      Checkpoint checkpoint = open_checkpoint(s.path);
-      check(checkpoint.manifest.run.step == s.step, Exit::checkpoint, "{}: its manifest is of step {}", s.path,
+      Checkpoint checkpoint = open_checkpoint(path, votes);
+      check(checkpoint.manifest.run.step == step, Exit::checkpoint, "{}: its manifest is of step {}", path,
             checkpoint.manifest.run.step);
-      load_state(checkpoint, view);
+      load_state(checkpoint, view, {}, votes);
       return Resumed{std::move(checkpoint), std::move(refused)};
-    } catch (const Error& e) { refused.push_back({s.step, e.what()}); }
+    } catch (const Error& e) {
+      if (e.code() == Exit::rank) throw;  // of a rank that is gone, not of the step
+      refused.push_back({step, e.what()});
+    }
   }
   if (refused.empty()) return {};
   fail(Exit::checkpoint, "{}: none of {} steps can be loaded; the newest: {}", directory, refused.size(),
@@ -172,7 +255,7 @@ std::vector<Problem> verify_checkpoint(const std::string& path) {
     const File file = open_beneath(directory, record.name, Exit::checkpoint);
     std::vector<size_t> blocks(record.crcs.size());
     std::iota(blocks.begin(), blocks.end(), size_t(0));
-    read_blocks(staging, file, record, blocks, [&](const ReadBlock& b) {
+    read_blocks(staging, {file, record, blocks}, {}, [&](const ReadBlock& b) {
       if (b.problem.empty()) return;
       const std::string tensor = tensor_at(checkpoint.manifest, i, b.offset, b.offset + b.bytes.size());
       problems.push_back({record.name, tensor, b.offset, b.problem});

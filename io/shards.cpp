@@ -93,8 +93,15 @@ FileRecord ShardWriter::finish() {
 
 namespace {
 
-ReadBlock checked_block(const FileRecord& record, size_t number, std::span<std::byte> bytes, const Completion& c) {
-  const Fault fault = failpoint("load_block");
+struct Arrival {
+  size_t number = 0;  // of the block
+  std::span<std::byte> bytes;
+  Completion completion;
+};
+
+ReadBlock checked_block(const FileRecord& record, const Arrival& a, FailSite site) {
+  const auto& [number, bytes, c] = a;
+  const Fault fault = failpoint("load_block", site);
   if (fault.flip_bit) flip_bit(bytes, *fault.flip_bit);
   ReadBlock block{number * kBlockBytes, bytes, {}};
   const int error = c.error != 0 ? c.error : fault.error;
@@ -107,13 +114,14 @@ ReadBlock checked_block(const FileRecord& record, size_t number, std::span<std::
 
 }  // namespace
 
-void read_blocks(Staging& staging, const File& file, const FileRecord& record, std::span<const size_t> blocks,
+void read_blocks(Staging& staging, const BlockList& list, FailSite site,
                  const std::function<void(const ReadBlock&)>& consume) {
+  const auto& [file, record, blocks] = list;
   std::vector<int> unused;
   std::vector<size_t> number(size_t(staging.blocks()));  // by buffer: the block it holds
   for (int i = staging.blocks(); i-- > 0;) unused.push_back(i);
-  const auto bytes_of = [&](size_t n) {
-    return size_t(std::min<uint64_t>(kBlockBytes, record.bytes - n * kBlockBytes));
+  const auto bytes_of = [&all = list.record](size_t n) {
+    return size_t(std::min<uint64_t>(kBlockBytes, all.bytes - n * kBlockBytes));
   };
 
   // Whatever happens, no read may be left in flight: the buffers serve the next file.
@@ -136,7 +144,7 @@ void read_blocks(Staging& staging, const File& file, const FileRecord& record, s
     if (failure) continue;
     const size_t n = number[c.tag];
     try {
-      consume(checked_block(record, n, staging.block(int(c.tag)).first(bytes_of(n)), c));
+      consume(checked_block(record, {n, staging.block(int(c.tag)).first(bytes_of(n)), c}, site));
     } catch (...) { failure = std::current_exception(); }
   }
   if (failure) std::rethrow_exception(failure);

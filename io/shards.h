@@ -46,9 +46,13 @@ struct ReadBlock {
   std::span<const std::byte> bytes;
   std::string problem;  // empty: whole, and its checksum right
 };
-// Reads those blocks (increasing numbers) and hands each to `consume`, in any order.
-void read_blocks(Staging&, const File&, const FileRecord&, std::span<const size_t> blocks,
-                 const std::function<void(const ReadBlock&)>& consume);
+struct BlockList {  // of one file
+  const File& file;
+  const FileRecord& record;
+  std::span<const size_t> blocks;  // increasing numbers
+};
+// Reads those blocks and hands each to `consume`, in any order.
+void read_blocks(Staging&, const BlockList&, FailSite, const std::function<void(const ReadBlock&)>& consume);
 
 // Throws what the fault at this point of a save asks for.
 void pass_failpoint(std::string_view point, FailSite, const std::string& path);

@@ -26,13 +26,18 @@ uint64_t sum_of(uint64_t key, int64_t first, const std::byte* values, int64_t el
   return sum;
 }
 
+uint64_t key_of(const std::string& tensor, DType type) { return scramble(hash_text(tensor, hash_text(name_of(type)))); }
+
+uint64_t sum_of(uint64_t key, DType type, int64_t first, const std::byte* values, int64_t elements) {
+  return size_of(type) == 4 ? sum_of<uint32_t>(key, first, values, elements)
+                            : sum_of<uint16_t>(key, first, values, elements);
+}
+
 }  // namespace
 
 uint64_t hash_elements(const std::string& tensor, DType type, int64_t first, const std::byte* values,
                        int64_t elements) {
-  const uint64_t key = scramble(hash_text(tensor, hash_text(name_of(type))));
-  return size_of(type) == 4 ? sum_of<uint32_t>(key, first, values, elements)
-                            : sum_of<uint16_t>(key, first, values, elements);
+  return sum_of(key_of(tensor, type), type, first, values, elements);
 }
 
 TensorHashes tensor_hashes(std::span<const NamedBox> boxes) {
@@ -40,11 +45,14 @@ TensorHashes tensor_hashes(std::span<const NamedBox> boxes) {
   for (const NamedBox& b : boxes) {
     const int rank = b.logical.rank;
     const Rectangle r = rectangle_of(b.box, rank);
+    const uint64_t key = key_of(b.tensor, b.values.dtype);
+    // Whole rows of both sides are one run.
+    const bool one = b.values.dense() && r.columns() == b.logical[rank - 1];
     uint64_t& sum = hashes[b.tensor];
-    for (int64_t row = 0; row < r.rows(); ++row) {
+    for (int64_t row = 0; row < (one ? 1 : r.rows()); ++row) {
       const int64_t first = (r.row_begin + row) * b.logical[rank - 1] + r.column_begin;
       const std::byte* values = row_part(b.values, row, row + 1).data;
-      sum += hash_elements(b.tensor, b.values.dtype, first, values, r.columns());
+      sum += sum_of(key, b.values.dtype, first, values, one ? r.elements() : r.columns());
     }
   }
   return hashes;

@@ -18,6 +18,7 @@ uint64_t hash_elements(const std::string& tensor, DType, int64_t first, const st
 // REQUIRES: no element is in two boxes.
 TensorHashes tensor_hashes(std::span<const NamedBox>);
 uint64_t combined(const TensorHashes&);
-inline uint64_t state_hash(const StateView& view) { return combined(tensor_hashes(boxes_of(view))); }
+// Of what this rank saves: summed over the ranks of a world, the hash of the state.
+inline uint64_t state_hash(const StateView& view) { return combined(tensor_hashes(boxes_to_save(view))); }
 
 }  // namespace trainer

@@ -106,7 +106,8 @@ Tensors weights_of(const StateView& view) {
 Trained train(const RunSpec& spec, const std::string& step_directory, const Reference& reference) {
   const Scratch scratch;
   Rig rig = open_rig(plan_run(spec, 1, 0));
-  Checkpoints(rig, scratch / "checkpoints", "").load_weights(step_directory);
+  SoloExchange alone;
+  Checkpoints(rig, alone, scratch / "checkpoints", "").load_weights(step_directory);
   ReferenceFeed feed(reference);
   Engine engine(rig.planned.program, rig.planned.spec, rig.planned.mesh, rig.planned.model,
                 {*rig.device, *rig.groups, feed});
