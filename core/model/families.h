@@ -1,11 +1,13 @@
 // The one table of model families: what each is made of, and who builds it. A new family is a file with a `build_`
 // function and a line in families.cpp.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
+#include "core/model/cut.h"
 #include "core/model/model.h"
-#include "core/plan/mesh.h"
+#include "core/ops/vocabulary.h"
 
 namespace trainer {
 
@@ -27,29 +29,39 @@ class ModelBuilder {
   // section 2.3).
   Values residual_weights() const;
 
-  // Tensors of `columns` columns, one above the other; columns 0: vectors, one behind the other. Matrices decay,
-  // vectors do not.
+  // A tensor as this rank has it: how each of its dimensions is cut.
   struct Part {
     std::string tensor;
-    int64_t rows;
+    std::vector<Cut> cuts;
   };
-  ParamId stack(std::string name, const std::vector<Part>& parts, int64_t columns, Values);
-  ParamId matrix(std::string name, std::string tensor, int64_t rows, int64_t columns, Values v) {
-    return stack(std::move(name), {{std::move(tensor), rows}}, columns, v);
+  // Tensors side by side along `dimension`. Matrices decay, vectors do not.
+  ParamId stack(std::string name, const std::vector<Part>& parts, int dimension, Values);
+  ParamId matrix(std::string name, std::string tensor, const Cut& rows, const Cut& columns, Values v) {
+    return stack(std::move(name), {{std::move(tensor), {rows, columns}}}, 0, v);
   }
-  ParamId vector(std::string name, std::string tensor, int64_t size, Init init) {
-    return stack(std::move(name), {{std::move(tensor), size}}, 0, {init});
+  ParamId vector(std::string name, std::string tensor, const Cut& size, Init init) {
+    return stack(std::move(name), {{std::move(tensor), {size}}}, 0, {init});
   }
-  // vocab_size rows padded to padded_vocab with zeros that belong to no tensor.
+  // Every rank of tp has all of it. Its gradient is a sum over the rows of the stream, of which sequence parallelism
+  // leaves a rank its part.
+  ParamId whole_vector(std::string name, std::string tensor, int64_t size, Init init);
+  // A slice of the vocabulary, padded to padded_vocab with zeros that belong to no tensor.
   ParamId table(std::string name, std::string tensor);
+  VocabularySlice vocabulary() const;
+  int64_t table_rows() const;
+  // Elements [begin, end) of a parameter are alike on the ranks of `axis`.
+  void share(ParamId, const Param::Shared&);
 
   void block(std::unique_ptr<Block>, int layer);
   Model take() { return std::move(result_); }
+  // Of the whole model: this rank's pieces may leave out a tensor of which it has padding only.
+  int64_t parameters() const;
 
  private:
   const RunSpec& spec_;
   const Mesh& mesh_;
   Model result_;
+  std::map<std::string, int64_t> sizes_;  // of the logical tensors
 };
 
 struct FamilyTraits {

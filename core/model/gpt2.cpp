@@ -19,22 +19,22 @@ void check_spec(const ModelSpec& m) {
 
 class Gpt2 {
  public:
-  explicit Gpt2(ModelBuilder& b) : b_(b), m_(b.model()), shape_(stream_shape(b.spec())) {}
+  explicit Gpt2(ModelBuilder& b) : b_(b), m_(b.model()), shape_(stream_shape(b.spec(), b.mesh())) {}
 
   void build() {
     const ParamId table = b_.table("embedding.tokens", "transformer.wte.weight");
-    const ParamId positions =
-        b_.matrix("embedding.positions", "transformer.wpe.weight", m_.max_seq_len, m_.hidden_size, b_.weights());
-    b_.block(std::make_unique<EmbeddingBlock>(shape_, table, positions), -1);
+    const ParamId positions = b_.matrix("embedding.positions", "transformer.wpe.weight", uncut(m_.max_seq_len),
+                                        uncut(m_.hidden_size), b_.weights());
+    b_.share(positions, {0, m_.max_seq_len * m_.hidden_size, Axis::tp, false});  // from all rows, on every rank
+    b_.block(std::make_unique<EmbeddingBlock>(shape_, b_.vocabulary(), EmbeddingBlock::Params{table, positions}), -1);
     for (int layer = 0; layer < m_.num_layers; ++layer) {
       attention(layer);
       feed_forward(layer);
     }
     const NormParams norm = layer_norm("head.norm", "transformer.ln_f");
     const ParamId head = m_.tie_embeddings ? table : b_.table("head.table", "lm_head.weight");
-    b_.block(std::make_unique<HeadBlock>(shape_, HeadSpec{m_.vocab_size, norm_spec()},
-                                         HeadParams{norm.weight, head, norm.bias}),
-             int(m_.num_layers));
+    const HeadSpec spec{b_.vocabulary(), b_.table_rows(), norm_spec()};
+    b_.block(std::make_unique<HeadBlock>(shape_, spec, HeadParams{norm.weight, head, norm.bias}), int(m_.num_layers));
   }
 
  private:
@@ -46,25 +46,40 @@ class Gpt2 {
   };
   NormSpec norm_spec() const { return {.layer_norm = true, .epsilon = float(m_.norm_eps)}; }
   NormParams layer_norm(const std::string& name, const std::string& tensor) {
-    const ParamId weight = b_.vector(name + ".weight", tensor + ".weight", m_.hidden_size, Init::ones);
-    return {weight, b_.vector(name + ".bias", tensor + ".bias", m_.hidden_size, Init::zeros)};
+    const ParamId weight = b_.whole_vector(name + ".weight", tensor + ".weight", m_.hidden_size, Init::ones);
+    return {weight, b_.whole_vector(name + ".bias", tensor + ".bias", m_.hidden_size, Init::zeros)};
   }
-  LinearParams conv1d(const std::string& name, const std::string& tensor, Shape in_out, ModelBuilder::Values values) {
-    const ParamId weight = b_.matrix(name + ".weight", tensor + ".weight", in_out[0], in_out[1], values);
-    return {weight, b_.vector(name + ".bias", tensor + ".bias", in_out[1], Init::zeros)};
+  // Cut by columns: [C, out], of one tensor whose parts lie side by side.
+  LinearParams column_parallel(const std::string& name, const std::string& tensor, const std::vector<Cut>& columns) {
+    std::vector<ModelBuilder::Part> weights, biases;
+    for (const Cut& c : columns) {
+      weights.push_back({tensor + ".weight", {uncut(m_.hidden_size), c}});
+      biases.push_back({tensor + ".bias", {c}});
+    }
+    const ParamId weight = b_.stack(name + ".weight", weights, 1, b_.weights());
+    return {weight, b_.stack(name + ".bias", biases, 0, {Init::zeros})};
+  }
+  // Cut by rows: [in, C]; the bias stands behind the sum over the ranks.
+  LinearParams row_parallel(const std::string& name, const std::string& tensor, const Cut& rows) {
+    const ParamId weight =
+        b_.matrix(name + ".weight", tensor + ".weight", rows, uncut(m_.hidden_size), b_.residual_weights());
+    return {weight, b_.whole_vector(name + ".bias", tensor + ".bias", m_.hidden_size, Init::zeros)};
   }
 
   void attention(int layer) {
     const std::string name = fmt::format("layers.{}.attention", layer),
                       tensor = fmt::format("transformer.h.{}.", layer);
     const int64_t C = m_.hidden_size;
+    const Cut heads = cut_heads(m_.num_heads, m_.num_heads, b_.mesh()).q, q = heads.times(m_.head_dim);
     const NormParams norm = layer_norm(name + ".norm", tensor + "ln_1");
-    const LinearParams qkv = conv1d(name + ".qkv", tensor + "attn.c_attn", {C, 3 * C}, b_.weights());
-    const LinearParams out = conv1d(name + ".out", tensor + "attn.c_proj", {C, C}, b_.residual_weights());
+    const LinearParams qkv = column_parallel(name + ".qkv", tensor + "attn.c_attn",
+                                             {q.within(3 * C, 0), q.within(3 * C, C), q.within(3 * C, 2 * C)});
+    const LinearParams out = row_parallel(name + ".out", tensor + "attn.c_proj", q);
     const AttentionSpec spec{.name = name,
-                             .heads = m_.num_heads,
-                             .kv_heads = m_.num_heads,
+                             .heads = heads.room,
+                             .kv_heads = heads.room,
                              .head_dim = m_.head_dim,
+                             .real_heads = heads.size(),
                              .order = WeightOrder::in_out,
                              .norm = norm_spec(),
                              .rope = {}};
@@ -82,12 +97,15 @@ class Gpt2 {
   void feed_forward(int layer) {
     const std::string name = fmt::format("layers.{}.feed_forward", layer),
                       tensor = fmt::format("transformer.h.{}.", layer);
-    const int64_t C = m_.hidden_size, F = m_.ffn_hidden_size;
+    const Cut F = even_cut(m_.ffn_hidden_size, b_.mesh().slice, b_.mesh().tp);
     const NormParams norm = layer_norm(name + ".norm", tensor + "ln_2");
-    const LinearParams up = conv1d(name + ".up", tensor + "mlp.c_fc", {C, F}, b_.weights());
-    const LinearParams down = conv1d(name + ".down", tensor + "mlp.c_proj", {F, C}, b_.residual_weights());
-    const FeedForwardSpec spec{
-        .name = name, .width = F, .activation = Activation::gelu, .order = WeightOrder::in_out, .norm = norm_spec()};
+    const LinearParams up = column_parallel(name + ".up", tensor + "mlp.c_fc", {F});
+    const LinearParams down = row_parallel(name + ".down", tensor + "mlp.c_proj", F);
+    const FeedForwardSpec spec{.name = name,
+                               .width = F.room,
+                               .activation = Activation::gelu,
+                               .order = WeightOrder::in_out,
+                               .norm = norm_spec()};
     const FeedForwardParams params{.norm = norm.weight,
                                    .up = up.weight,
                                    .down = down.weight,

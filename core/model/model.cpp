@@ -10,8 +10,7 @@ namespace {
 
 void check_sizes(const RunSpec& spec, const Mesh& mesh) {
   const ModelSpec& m = spec.model;
-  check(mesh.tp == 1 && mesh.cp == 1, Exit::spec,
-        "parallel: blocks are not divided by tp or cp yet, found tp {} and cp {}; set both to 1", mesh.tp, mesh.cp);
+  check(mesh.cp == 1, Exit::spec, "parallel.cp: blocks are not divided by cp yet, found {}; set it to 1", mesh.cp);
   for (const auto& [name, value] : {std::pair{"num_layers", m.num_layers},
                                     {"hidden_size", m.hidden_size},
                                     {"num_heads", m.num_heads},
@@ -23,6 +22,8 @@ void check_sizes(const RunSpec& spec, const Mesh& mesh) {
     check(value > 0, Exit::spec, "model.{}: must be positive, found {}", name, value);
   check(m.num_heads % m.num_kv_heads == 0, Exit::spec, "model.num_kv_heads: must divide num_heads, found {} of {}",
         m.num_kv_heads, m.num_heads);
+  check(mesh.tp <= m.num_heads, Exit::spec,
+        "parallel.tp: whole heads are divided, wanted at most model.num_heads ({}), found {}", m.num_heads, mesh.tp);
   check(spec.data.seq_len > 0 && spec.data.seq_len <= m.max_seq_len, Exit::spec,
         "data.seq_len: must be between 1 and model.max_seq_len, found {} and {}", spec.data.seq_len, m.max_seq_len);
 }
@@ -33,10 +34,9 @@ Model build_model(const RunSpec& spec, const Mesh& mesh) {
   check_sizes(spec, mesh);
   ModelBuilder builder(spec, mesh);
   traits_of(spec.model.family).build(builder);
-  Model model = builder.take();
-  const int64_t wanted = parameter_count(spec.model), built = parameter_count(model);
+  const int64_t wanted = parameter_count(spec.model), built = builder.parameters();
   check(wanted == built, Exit::spec, "model: the spec has {} parameters, the built model {}", wanted, built);
-  return model;
+  return builder.take();
 }
 
 int64_t parameter_count(const Model& model) {

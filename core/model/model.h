@@ -24,7 +24,7 @@ Model build_model(const RunSpec&, const Mesh&);
 
 // From the spec alone, by the architecture's formula: padding excluded, tied embeddings once.
 int64_t parameter_count(const ModelSpec&);
-// Of a built model: the sizes of the distinct logical tensors of its pieces.
+// Of a built model: the sizes of the distinct logical tensors of its pieces. A slice of tp may have nothing of a tensor.
 int64_t parameter_count(const Model&);
 
 RecomputeLevel recompute_level(const RecomputeSpec&, int layer);

@@ -1,32 +1,44 @@
-// The head: a linear layer and cross-entropy in one, over chunks of rows, so that logits are never stored whole nor computed twice.
+// Cross-entropy over a vocabulary cut into slices, from logits of a chunk of rows, without bringing the logits together: each rank
+// makes a small record of each row, the records are gathered, and every rank has the loss and the gradient of its own logits
+// (Shoeybi et al. 2019, section 3).
 #pragma once
 #include <algorithm>
 
 #include "core/ops/kernel.h"
+#include "core/ops/vocabulary.h"
 
 namespace trainer {
 
-// logits = x W^T, x [N, C], weight [Vp, C] of which rows [0, vocab) are real (the others are padding, and score -infinity).
-// outcome.loss_sum += sum of weights[n] * (logsumexp(logits[n]) - logits[n][targets[n]]); outcome.tokens += sum of weights[n].
-// Where `train`: d_x = G W and d_weight (+)= G^T x with G = weights[n] * (softmax - onehot): gradients of the unnormalised sum.
+inline constexpr int64_t kLogitRecord = 3;
+
+// records[n] = the largest of the row's logits, the sum of exp(logit - largest), and the target's logit (0 where it is in another
+// slice). logits [N, Vp], of which columns [0, slice.count) are real; records f32 [N, kLogitRecord]; targets i32 [N], each within
+// [0, slice.vocab).
+struct LogitRecords {
+  static constexpr const char* kName = "logit_records";
+  Tensor records, logits, targets;
+  VocabularySlice slice;
+  Cost cost() const { return {3.0 * double(logits.elements()), double(logits.bytes() + records.bytes())}; }
+};
+
+// outcome.loss_sum += sum of weights[n] * (logsumexp(row n) - target's logit), outcome.tokens += sum of weights[n], where outcome is
+// given. Where `train`, logits become gradients of the unnormalised sum: weights[n] * (softmax - onehot), padding zero.
+// records f32 [ranks, N, kLogitRecord], combined in the order of ranks; weights f32 [N].
 // row_loss, where given, receives weights[n] * loss of each row (f32 [N]).
-struct LinearCrossEntropy {
-  static constexpr const char* kName = "linear_cross_entropy";
-  Tensor d_x, d_weight;        // d_weight f32 [Vp, C]; both empty unless train
-  Tensor x, weight, targets, weights, outcome, row_loss;   // targets i32 [N], weights f32 [N]
-  int64_t vocab = 0;
-  int64_t chunk_rows = 512;    // rows whose logits exist at one time, in the lane's scratch
-  bool train = true, accumulate = false;
+struct CrossEntropy {
+  static constexpr const char* kName = "cross_entropy";
+  Tensor logits, records, targets, weights, outcome, row_loss;
+  VocabularySlice slice;
+  bool train = true;
   Cost cost() const {
-    const double product = 2.0 * double(x.shape[0]) * double(x.shape[1]) * double(weight.shape[0]);
-    return {(train ? 3 : 1) * product, double(x.bytes() * (train ? 2 : 1) + weight.bytes() + (train ? d_weight.bytes() : 0))};
+    return {train ? 3.0 * double(logits.elements()) : 0.0, (train ? 2.0 * double(logits.bytes()) : 0) + double(records.bytes())};
   }
 };
 
 // Rows per chunk: logits of at most 128 MiB, between 64 and all rows. A function of shapes only.
 constexpr int64_t cross_entropy_rows(int64_t rows, int64_t padded_vocab, DType dtype) {
   const int64_t fit = (int64_t{128} << 20) / (padded_vocab * int64_t(size_of(dtype)));
-  return std::clamp<int64_t>(fit / 64 * 64, 64, std::max<int64_t>(64, rows));
+  return std::min(rows, std::max<int64_t>(64, fit / 64 * 64));
 }
 
 }  // namespace trainer

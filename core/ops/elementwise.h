@@ -9,9 +9,9 @@ struct Copy {  // to = from: same elements; converts between f32 and bf16 where 
   Tensor to, from;
   Cost cost() const { return {0, double(to.bytes() + from.bytes())}; }
 };
-struct Add {  // to += from: f32 sums, one rounding
+struct Add {  // to += from, or to = base + from where base is given: f32 sums, one rounding. base is of to's dtype.
   static constexpr const char* kName = "add";
-  Tensor to, from;
+  Tensor to, from, base = {};
   Cost cost() const { return {double(to.elements()), double(2 * to.bytes() + from.bytes())}; }
 };
 struct Scale {  // x *= factor

@@ -10,3 +10,4 @@
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/rope.h"
+#include "core/ops/vocabulary.h"

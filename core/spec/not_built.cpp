@@ -23,9 +23,6 @@ struct Unbuilt {
 };
 constexpr Unbuilt kUnbuilt[] = {
     {"data.tokenizer", "none | bytes | chars | a SentencePiece .model", "another kind of tokenizer", other_tokenizer},
-    {"parallel.tp", "1", "tensor parallelism", [](const RunSpec& s) { return s.parallel.tp > 1; }},
-    {"parallel.sequence_parallel", "false", "sequence parallelism",
-     [](const RunSpec& s) { return s.parallel.sequence_parallel; }},
     {"parallel.cp", "1", "context parallelism", [](const RunSpec& s) { return s.parallel.cp > 1; }},
     {"parallel.ep", "1", "expert parallelism", [](const RunSpec& s) { return s.parallel.ep > 1; }},
     {"parallel.pp", "1", "pipeline parallelism", [](const RunSpec& s) { return s.parallel.pp > 1; }},

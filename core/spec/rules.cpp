@@ -209,6 +209,10 @@ class Rules {
       refuse({"parallel.order"}, "each of tp, cp, dp, pp once", join(p.order, ", "), "write [tp, cp, dp, pp]");
     if (sound({"parallel.tp", "parallel.sequence_parallel"}) && p.sequence_parallel && p.tp == 1)
       refuse({"parallel.sequence_parallel"}, "false with tp 1", "true", "set parallel.tp, or remove it");
+    if (sound({"parallel.tp", "model.num_heads"}) && p.tp > s_.model.num_heads)
+      refuse({"parallel.tp"},
+             fmt::format("at most model.num_heads ({}), for a rank has whole heads", s_.model.num_heads),
+             fmt::format("{}", p.tp), fmt::format("the nearest legal value is {}", s_.model.num_heads));
     const int64_t layers = s_.model.num_layers, chunks = p.pp * pipe.virtual_stages;
     if (sound({"parallel.pp", "parallel.pipeline.virtual_stages", "model.num_layers"}) && chunks > layers)
       refuse({"parallel.pp", "parallel.pipeline.virtual_stages"},

@@ -1,5 +1,4 @@
-// The head: logits of a chunk of rows, their statistics and, in place, their gradients, then the two products of the
-// gradient.
+// The records of a chunk's logits and, in place, their gradients.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/cross_entropy.cpp"
 #include <hwy/foreach_target.h>
@@ -8,18 +7,22 @@
 
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/pool.h"
 #include "kernels/cpu/vector-inl.h"
 
 #ifndef TRAINER_CPU_CROSS_ENTROPY_ROW
 #define TRAINER_CPU_CROSS_ENTROPY_ROW
 namespace trainer::cpu {
 
-struct HeadRow {
-  std::byte* logits;
-  size_t columns, vocab, target;
-  float weight;
-  bool train;
+struct LogitRecord {
+  float largest, sum, target;
+};
+static_assert(sizeof(LogitRecord) == kLogitRecord * sizeof(float));
+
+struct GradientRow {
+  size_t columns, count;
+  int64_t target;  // of this slice's columns; negative where another slice has it
+  float lse, weight;
 };
 
 }  // namespace trainer::cpu
@@ -48,40 +51,30 @@ float largest(const T* x, size_t n) {
   return m;
 }
 
-// The logarithm of the sum of exponentials.
 template <class T>
-double log_sum_exp(const T* x, size_t n) {
+LogitRecord record(const T* x, size_t n, int64_t target) {
   const float m = largest(x, n);
   const V shift = set(m * kLog2E);
   const float s = sum_over(n, [&](V total, size_t i, auto part) HWY_ATTR {
     return hn::Add(total, keep(exp2(hn::MulSub(load(x + i, part), set(kLog2E), shift)), part));
   });
-  return double(m) + std::log(double(s));
+  return {m, s, target < 0 ? 0 : value(x[target])};
 }
 
-// x = (exp(x - lse) - onehot(target)) weight in the first `vocab` of `n` columns, zero in the others.
+// x = (exp(x - lse) - onehot(target)) weight in the first `count` of `columns`, zero in the others.
 template <class T>
-void softmax_grad(T* x, size_t n, size_t vocab, size_t target, float lse, float weight) {
-  const float at_target = weight * (std::exp(value(x[target]) - lse) - 1.0f);
-  const V shift = set(lse * kLog2E);
-  for_vectors(vocab, [&](size_t i, auto part) HWY_ATTR {
-    store(hn::Mul(set(weight), exp2(hn::MulSub(load(x + i, part), set(kLog2E), shift))), x + i, part);
-  });
-  std::fill(x + vocab, x + n, T{});
-  store(set(at_target), x + target, Part{1});
-}
-
-// The row's loss; its logits become their gradient where `train`.
-template <class T>
-double head_row(const HeadRow& row) {
-  T* x = reinterpret_cast<T*>(row.logits);
+void gradient(T* x, const GradientRow& row) {
   if (row.weight == 0) {
-    if (row.train) std::fill_n(x, row.columns, T{});
-    return 0;
+    std::fill_n(x, row.columns, T{});
+    return;
   }
-  const double lse = log_sum_exp(x, row.vocab), loss = double(row.weight) * (lse - double(value(x[row.target])));
-  if (row.train) softmax_grad(x, row.columns, row.vocab, row.target, float(lse), row.weight);
-  return loss;
+  const float at_target = row.target < 0 ? 0 : row.weight * (std::exp(value(x[row.target]) - row.lse) - 1.0f);
+  const V shift = set(row.lse * kLog2E);
+  for_vectors(row.count, [&](size_t i, auto part) HWY_ATTR {
+    store(hn::Mul(set(row.weight), exp2(hn::MulSub(load(x + i, part), set(kLog2E), shift))), x + i, part);
+  });
+  std::fill(x + row.count, x + row.columns, T{});
+  if (row.target >= 0) store(set(at_target), x + row.target, Part{1});
 }
 
 }  // namespace trainer::cpu::HWY_NAMESPACE
@@ -91,114 +84,91 @@ HWY_AFTER_NAMESPACE();
 namespace trainer::cpu {
 namespace {
 
-constexpr size_t kAlign = 128;
-size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+void check_slice(const char* op, const Tensor& logits, const VocabularySlice& s) {
+  check(s.vocab > 0 && s.first >= 0 && s.count >= 0 && s.first + s.count <= s.vocab && s.count <= logits.shape[1],
+        Exit::device, "{}: rows [{}, {}) of a vocabulary of {} in {} columns", op, s.first, s.first + s.count, s.vocab,
+        logits.shape[1]);
+}
 
-// One chunk of rows as the operations it consists of.
-struct Chunk {
-  int64_t begin, rows;
-  MatMul logits, d_x, d_weight;
+// The column of a row's target, negative where it is not in this slice.
+int64_t column_of(const Tensor& targets, int64_t row, const VocabularySlice& s) {
+  const int64_t column = data_as<const int32_t>(targets)[row] - s.first;
+  return column < s.count ? std::max<int64_t>(column, -1) : -1;
+}
 
-  Chunk(const LinearCrossEntropy& op, int64_t first, std::byte* buffer)
-      : begin(first), rows(std::min(op.chunk_rows, op.x.rows() - first)) {
-    const Tensor x = row_part(op.x, begin, begin + rows);
-    const Tensor scores = make_tensor(buffer, op.x.dtype, {rows, op.weight.rows()});
-    logits.c = scores;
-    logits.a = x;
-    logits.b = op.weight;
-    logits.transpose_b = true;
-    if (!op.train) return;
-    d_x.c = row_part(op.d_x, begin, begin + rows);
-    d_x.a = scores;
-    d_x.b = op.weight;
-    d_weight.c = op.d_weight;
-    d_weight.a = scores;
-    d_weight.b = x;
-    d_weight.transpose_a = true;
-    d_weight.accumulate = op.accumulate || begin > 0;
-  }
+struct RowLoss {
+  double lse, loss;
 };
-
-size_t logits_bytes(const LinearCrossEntropy& op) {
-  const int64_t rows = std::min(op.chunk_rows, op.x.rows());
-  return aligned(size_t(rows * op.weight.rows()) * size_of(op.x.dtype));
-}
-size_t losses_bytes(const LinearCrossEntropy& op) {
-  return aligned(size_t(std::min(op.chunk_rows, op.x.rows())) * sizeof(double));
-}
-
-void check_head(const LinearCrossEntropy& op) {
-  const int64_t n = op.x.rows(), vocab = op.vocab;
-  check(op.weight.dtype == op.x.dtype && vocab > 0 && vocab <= op.weight.rows() && op.chunk_rows > 0 &&
-            op.targets.elements() == n && op.weights.elements() == n && (!op.row_loss || op.row_loss.elements() == n),
-        Exit::device,
-        "linear_cross_entropy: vocabulary {} of {} rows, {} targets and {} weights for {} rows, chunks of {}", vocab,
-        op.weight.rows(), op.targets.elements(), op.weights.elements(), n, op.chunk_rows);
-  const auto* targets = data_as<const int32_t>(op.targets);
-  for (int64_t i = 0; i < n; ++i)
-    check(targets[i] >= 0 && targets[i] < vocab, Exit::data,
-          "linear_cross_entropy: the target of row {} is {}, wanted [0, {}); the corpus and model.vocab do not belong "
-          "together",
-          i, targets[i], vocab);
-}
-
-// Losses of the chunk's rows; its logits become gradients where the operation trains.
-void score(Pool& pool, const LinearCrossEntropy& op, const Chunk& chunk, double* losses) {
-  const auto* targets = data_as<const int32_t>(op.targets) + chunk.begin;
-  const auto* weights = data_as<const float>(op.weights) + chunk.begin;
-  const Tensor& logits = chunk.logits.c;
-  with_dtype(LinearCrossEntropy::kName, logits.dtype, [&]<class T>(T) {
-    pool.tasks(chunk.rows, [&](int64_t i, int) {
-      losses[i] =
-          TRAINER_VECTOR(head_row<T>)({logits.data + i * logits.stride() * int64_t(sizeof(T)), size_t(logits.shape[1]),
-                                       size_t(op.vocab), size_t(targets[i]), weights[i], op.train});
-    });
-  });
+// Of all slices, in the order of ranks.
+RowLoss loss_of(const Tensor& records, int64_t rows, int64_t row) {
+  const auto* all = data_as<const LogitRecord>(records);
+  const int64_t ranks = records.shape[0];
+  float largest = -INFINITY;
+  for (int64_t r = 0; r < ranks; ++r) largest = std::max(largest, all[r * rows + row].largest);
+  double sum = 0, target = 0;
+  for (int64_t r = 0; r < ranks; ++r) {
+    const LogitRecord& part = all[r * rows + row];
+    sum += double(part.sum) * std::exp(double(part.largest) - double(largest));
+    target += double(part.target);
+  }
+  const double lse = double(largest) + std::log(sum);
+  return {lse, lse - target};
 }
 
 // In the order of rows, so that the sum does not depend on chunks.
-void add_up(const LinearCrossEntropy& op, const Chunk& chunk, const double* losses, Outcome& sums) {
-  for (int64_t i = 0; i < chunk.rows; ++i) {
-    sums.loss_sum += losses[i];
-    sums.tokens += double(data_as<const float>(op.weights)[chunk.begin + i]);
-    if (op.row_loss) data_as<float>(op.row_loss)[chunk.begin + i] = float(losses[i]);
+void add_up(const CrossEntropy& op) {
+  const auto* weights = data_as<const float>(op.weights);
+  for (int64_t n = 0; n < op.logits.rows(); ++n) {
+    const double loss = weights[n] == 0 ? 0 : double(weights[n]) * loss_of(op.records, op.logits.rows(), n).loss;
+    if (op.row_loss) data_as<float>(op.row_loss)[n] = float(loss);
+    if (!op.outcome) continue;
+    auto& outcome = *data_as<Outcome>(op.outcome);
+    outcome.loss_sum += loss;
+    outcome.tokens += double(weights[n]);
   }
 }
 
 }  // namespace
 
-size_t scratch_bytes(const LinearCrossEntropy& op) {
-  size_t product = 0;
-  const int64_t n = op.x.rows();
-  for (int64_t begin :
-       {int64_t{0}, n > op.chunk_rows ? n / op.chunk_rows * op.chunk_rows : 0}) {  // a whole chunk, the last one
-    if (begin >= n) continue;
-    const Chunk chunk(op, begin, nullptr);
-    product = std::max(product, scratch_bytes(chunk.logits));
-    if (op.train) product = std::max({product, scratch_bytes(chunk.d_x), scratch_bytes(chunk.d_weight)});
-  }
-  return logits_bytes(op) + losses_bytes(op) + aligned(product);
+void run(Stream& stream, const LogitRecords& op) {
+  const int64_t rows = op.logits.rows();
+  check_slice(op.kName, op.logits, op.slice);
+  check(op.targets.elements() == rows && op.records.elements() == rows * kLogitRecord, Exit::device,
+        "{}: {} targets and {} values of records for {} rows", op.kName, op.targets.elements(), op.records.elements(),
+        rows);
+  const auto* targets = data_as<const int32_t>(op.targets);
+  for (int64_t n = 0; n < rows; ++n)
+    check(targets[n] >= 0 && targets[n] < op.slice.vocab, Exit::data,
+          "{}: the target of row {} is {}, wanted [0, {}); the corpus and model.vocab_size do not belong together",
+          op.kName, n, targets[n], op.slice.vocab);
+  with_dtype(op.kName, op.logits.dtype, [&]<class T>(T) {
+    const auto kernel = TRAINER_VECTOR(record<T>);
+    pool_of(stream).tasks(rows, [&](int64_t n, int) {
+      data_as<LogitRecord>(op.records)[n] = kernel(data_as<const T>(op.logits) + n * op.logits.stride(),
+                                                   size_t(op.slice.count), column_of(op.targets, n, op.slice));
+    });
+  });
 }
 
-void run(Stream& stream, const LinearCrossEntropy& op) {
-  check_head(op);
-  Pool& pool = pool_of(stream);
-  std::byte* logits = stream.scratch().data();
-  auto* losses = reinterpret_cast<double*>(logits + logits_bytes(op));
-  const auto scratch = stream.scratch().subspan(logits_bytes(op) + losses_bytes(op));
-  Outcome sums{};
-  for (int64_t begin = 0; begin < op.x.rows(); begin += op.chunk_rows) {
-    const Chunk chunk(op, begin, logits);
-    multiply(pool, chunk.logits, scratch);
-    score(pool, op, chunk, losses);
-    add_up(op, chunk, losses, sums);
-    if (!op.train) continue;
-    multiply(pool, chunk.d_x, scratch);
-    multiply(pool, chunk.d_weight, scratch);
-  }
-  auto& outcome = *data_as<Outcome>(op.outcome);
-  outcome.loss_sum += sums.loss_sum;
-  outcome.tokens += sums.tokens;
+void run(Stream& stream, const CrossEntropy& op) {
+  const int64_t rows = op.logits.rows();
+  check_slice(op.kName, op.logits, op.slice);
+  check(op.records.shape.rank == 3 && op.records.shape[1] == rows && op.records.shape[2] == kLogitRecord &&
+            op.targets.elements() == rows && op.weights.elements() == rows &&
+            (!op.row_loss || op.row_loss.elements() == rows),
+        Exit::device, "{}: {} records, {} targets and {} weights for {} rows", op.kName, op.records.rows(),
+        op.targets.elements(), op.weights.elements(), rows);
+  add_up(op);
+  if (!op.train) return;
+  const auto* weights = data_as<const float>(op.weights);
+  with_dtype(op.kName, op.logits.dtype, [&]<class T>(T) {
+    const auto kernel = TRAINER_VECTOR(gradient<T>);
+    pool_of(stream).tasks(rows, [&](int64_t n, int) {
+      kernel(data_as<T>(op.logits) + n * op.logits.stride(),
+             {size_t(op.logits.shape[1]), size_t(op.slice.count), column_of(op.targets, n, op.slice),
+              float(loss_of(op.records, rows, n).lse), weights[n]});
+    });
+  });
 }
 
 }  // namespace trainer::cpu

@@ -18,9 +18,9 @@ void convert(To* to, const From* from, size_t n) {
 }
 
 template <class To, class From>
-void add(To* to, const From* from, size_t n) {
-  for_vectors(
-      n, [&](size_t i, auto part) HWY_ATTR { store(hn::Add(load(to + i, part), load(from + i, part)), to + i, part); });
+void add(To* to, const To* base, const From* from, size_t n) {
+  for_vectors(n, [&](size_t i, auto part)
+                     HWY_ATTR { store(hn::Add(load(base + i, part), load(from + i, part)), to + i, part); });
 }
 
 template <class T>
@@ -71,11 +71,13 @@ void run(Stream& stream, const Copy& op) {
 }
 
 void run(Stream& stream, const Add& op) {
-  with_dtype(op.kName, op.to.dtype, [&]<class To>(To) {
+  const Tensor& base = op.base ? op.base : op.to;
+  with_dtype(op.kName, {&op.to, &base}, [&]<class To>(To) {
     with_dtype(op.kName, op.from.dtype, [&]<class From>(From) {
       const auto kernel = TRAINER_VECTOR(add<To, From>);
-      for_spans<2>(stream, {op.to, op.from},
-                   [&](auto s) { kernel(s.template as<To>(0), s.template as<From>(1), s.count); });
+      for_spans<3>(stream, {op.to, base, op.from}, [&](auto s) {
+        kernel(s.template as<To>(0), s.template as<To>(1), s.template as<From>(2), s.count);
+      });
     });
   });
 }

@@ -32,7 +32,23 @@ HWY_AFTER_NAMESPACE();
 namespace trainer::cpu {
 namespace {
 
-// d_table [V, C] += d_out by `row_of(n)`. A task owns columns, so every sum has one writer and the order of n.
+// The row of token n in this rank's slice of the table; negative where another slice has it.
+class TokenRows {
+ public:
+  TokenRows(const Tensor& tokens, const VocabularySlice& slice)
+      : tokens_(data_as<const int32_t>(tokens)), first_(slice.first), count_(slice.count) {}
+  int64_t operator[](int64_t n) const {
+    const int64_t row = tokens_[n] - first_;
+    return row < count_ ? row : -1;
+  }
+
+ private:
+  const int32_t* tokens_;
+  int64_t first_, count_;
+};
+
+// d_table [V, C] += d_out by `row_of(n)`, where that is not negative. A task owns columns, so every sum has one writer
+// and the order of n.
 template <class T, class RowOf>
 void add_by_row(Pool& pool, const Tensor& d_table, const Tensor& d_out, RowOf row_of) {
   constexpr int64_t kColumns = 128, kAhead = 8;
@@ -42,9 +58,9 @@ void add_by_row(Pool& pool, const Tensor& d_table, const Tensor& d_out, RowOf ro
   for_tasks(pool, (from.columns + kColumns - 1) / kColumns, d_out.elements(), [&](int64_t task) {
     const int64_t c = task * kColumns, n = std::min(kColumns, from.columns - c);
     for (int64_t r = 0; r < from.count; ++r) {
-      if (r + kAhead < from.count)
-        for (int64_t i = 0; i < n; i += 16) __builtin_prefetch(table[row_of(r + kAhead)] + c + i, 1);
-      kernel(table[row_of(r)] + c, from[r] + c, size_t(n));
+      if (const int64_t ahead = r + kAhead < from.count ? row_of(r + kAhead) : -1; ahead >= 0)
+        for (int64_t i = 0; i < n; i += 16) __builtin_prefetch(table[ahead] + c + i, 1);
+      if (const int64_t row = row_of(r); row >= 0) kernel(table[row] + c, from[r] + c, size_t(n));
     }
   });
 }
@@ -52,30 +68,34 @@ void add_by_row(Pool& pool, const Tensor& d_table, const Tensor& d_out, RowOf ro
 }  // namespace
 
 void run(Stream& stream, const Embedding& op) {
-  check_ids(op.kName, "token", op.tokens, op.table.rows());
+  check_ids(op.kName, "token", op.tokens, op.slice.vocab);
   check_ids(op.kName, "position", op.positions, op.position_table ? op.position_table.rows() : op.seq_len);
   with_dtype(op.kName, {&op.out, &op.table, &op.position_table}, [&]<class T>(T) {
     const auto kernel = TRAINER_VECTOR(add_rows<T>);
     const Rows<T> out(op.out);
     const Rows<const T> table(op.table), position_table(op.position_table);
-    const auto* tokens = data_as<const int32_t>(op.tokens);
+    const TokenRows rows(op.tokens, op.slice);
     const Positions positions(op.positions, op.seq_len);
+    const size_t columns = size_t(out.columns);
     for_rows(pool_of(stream), out.count, out.columns, [&](int64_t begin, int64_t end) {
-      for (int64_t n = begin; n < end; ++n)
-        if (position_table) kernel(out[n], table[tokens[n]], position_table[positions[n]], size_t(out.columns));
-        else std::memcpy(out[n], table[tokens[n]], size_t(out.columns) * sizeof(T));
+      for (int64_t n = begin; n < end; ++n) {
+        const T* token = rows[n] < 0 ? nullptr : table[rows[n]];
+        const T* position = position_table ? position_table[positions[n]] : nullptr;
+        if (token && position) kernel(out[n], token, position, columns);
+        else if (token || position) std::memcpy(out[n], token ? token : position, columns * sizeof(T));
+        else std::memset(out[n], 0, columns * sizeof(T));
+      }
     });
   });
 }
 
 void run(Stream& stream, const EmbeddingGrad& op) {
-  check_ids(op.kName, "token", op.tokens, op.d_table.rows());
+  check_ids(op.kName, "token", op.tokens, op.slice.vocab);
   if (!op.accumulate) run(stream, Zero{op.d_table});
   if (op.d_position_table && !op.accumulate_positions) run(stream, Zero{op.d_position_table});
   with_dtype(op.kName, {&op.d_out}, [&]<class T>(T) {
     Pool& pool = pool_of(stream);
-    add_by_row<T>(pool, op.d_table, op.d_out,
-                  [tokens = data_as<const int32_t>(op.tokens)](int64_t n) { return tokens[n]; });
+    add_by_row<T>(pool, op.d_table, op.d_out, [rows = TokenRows(op.tokens, op.slice)](int64_t n) { return rows[n]; });
     if (!op.d_position_table) return;
     check_ids(op.kName, "position", op.positions, op.d_position_table.rows());
     add_by_row<T>(pool, op.d_position_table, op.d_out,

@@ -24,7 +24,8 @@ void run(Stream&, const SwiGlu&);
 void run(Stream&, const SwiGluGrad&);
 void run(Stream&, const Embedding&);
 void run(Stream&, const EmbeddingGrad&);
-void run(Stream&, const LinearCrossEntropy&);
+void run(Stream&, const LogitRecords&);
+void run(Stream&, const CrossEntropy&);
 void run(Stream&, const Copy&);
 void run(Stream&, const Add&);
 void run(Stream&, const Scale&);
@@ -40,7 +41,6 @@ size_t scratch_bytes(const Rope&);
 size_t scratch_bytes(const Attention&);
 size_t scratch_bytes(const AttentionGrad&);
 size_t scratch_bytes(const AttentionDecode&);
-size_t scratch_bytes(const LinearCrossEntropy&);
 size_t scratch_bytes(const ColumnSum&);
 size_t scratch_bytes(const SquaredNorm&);
 

@@ -25,7 +25,8 @@ void install_cpu_kernels(int workers) {
   install_kernel<SwiGluGrad>();
   install_kernel<Embedding>();
   install_kernel<EmbeddingGrad>();
-  install_kernel<LinearCrossEntropy>();
+  install_kernel<LogitRecords>();
+  install_kernel<CrossEntropy>();
   install_kernel<Copy>();
   install_kernel<Add>();
   install_kernel<Scale>();

@@ -138,7 +138,7 @@ TEST_CASE("Hugging Face's models: logits, losses, gradients and three steps of A
   for (const std::string name : {"gpt2", "llama", "qwen2", "qwen3", "mistral"}) {
     INFO(name);
     const HuggingFaceReference reference(name);
-    RunModel run(spec_of(reference), 0);
+    RunModel run(spec_of(reference));
     size_t tensors = 0;
     for_tensors(run, [&](ParamId id, const Param::Piece& piece) {
       set_piece(run.param(id), piece, reference.before.at(piece.tensor));

@@ -250,53 +250,69 @@ template <class Op>
 int64_t position_of(const Op& op, int64_t n) {
   return op.positions ? int64_t(get(op.positions, n)) : n % op.seq_len;
 }
+// The row of a token in this slice of the vocabulary; -1 in another.
+int64_t row_of(const VocabularySlice& s, const Tensor& tokens, int64_t n) {
+  const int64_t token = int64_t(get(tokens, n));
+  return token >= s.first && token < s.first + s.count ? token - s.first : -1;
+}
 void run(const Embedding& op) {
   each(op.out, [&](int64_t n, int64_t c) {
     const double position = op.position_table ? get(op.position_table, position_of(op, n), c) : 0;
-    set(op.out, n, c, get(op.table, int64_t(get(op.tokens, n)), c) + position);
+    const int64_t row = row_of(op.slice, op.tokens, n);
+    set(op.out, n, c, (row < 0 ? 0 : get(op.table, row, c)) + position);
   });
 }
 void run(const EmbeddingGrad& op) {
   if (!op.accumulate) clear(op.d_table);
   if (op.d_position_table && !op.accumulate_positions) clear(op.d_position_table);
   each(op.d_out, [&](int64_t n, int64_t c) {
-    add(op.d_table, int64_t(get(op.tokens, n)), c, get(op.d_out, n, c));
+    if (const int64_t row = row_of(op.slice, op.tokens, n); row >= 0) add(op.d_table, row, c, get(op.d_out, n, c));
     if (op.d_position_table) add(op.d_position_table, position_of(op, n), c, get(op.d_out, n, c));
   });
 }
 
-void run(const LinearCrossEntropy& op) {
-  const int64_t C = op.x.shape[1];
-  Outcome& outcome = *data_as<Outcome>(op.outcome);
-  if (op.train && !op.accumulate) clear(op.d_weight);
-  for (int64_t n = 0; n < op.x.rows(); ++n) {
-    std::vector<double> p(static_cast<size_t>(op.vocab));
-    double sum = 0;
-    for (int64_t v = 0; v < op.vocab; ++v) {
-      double logit = 0;
-      for (int64_t c = 0; c < C; ++c) logit += get(op.x, n, c) * get(op.weight, v, c);
-      sum += p[size_t(v)] = std::exp(logit);
+void run(const LogitRecords& op) {
+  for (int64_t n = 0; n < op.logits.rows(); ++n) {
+    double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+    for (int64_t v = 0; v < op.slice.count; ++v) largest = std::max(largest, get(op.logits, n, v));
+    for (int64_t v = 0; v < op.slice.count; ++v) sum += std::exp(get(op.logits, n, v) - largest);
+    const int64_t target = row_of(op.slice, op.targets, n);
+    set(op.records, n, 0, largest);
+    set(op.records, n, 1, sum);
+    set(op.records, n, 2, target < 0 ? 0 : get(op.logits, n, target));
+  }
+}
+void run(const CrossEntropy& op) {
+  const int64_t ranks = op.records.shape[0], N = op.logits.rows();
+  for (int64_t n = 0; n < N; ++n) {
+    const auto record = [&](int64_t r, int64_t i) { return get(op.records, r, n * kLogitRecord + i); };
+    double sum = 0, target_logit = 0;
+    for (int64_t r = 0; r < ranks; ++r) {
+      sum += record(r, 1) * std::exp(record(r, 0));
+      target_logit += record(r, 2);
     }
-    const auto target = int64_t(get(op.targets, n));
-    const double weight = get(op.weights, n);
-    outcome.loss_sum += weight * (std::log(sum) - std::log(p[size_t(target)]));
-    outcome.tokens += weight;
-    if (!op.train) continue;
-    std::vector<double> d_x(size_t(C), 0);
-    for (int64_t v = 0; v < op.vocab; ++v) {
-      const double g = weight * (p[size_t(v)] / sum - (v == target ? 1 : 0));
-      for (int64_t c = 0; c < C; ++c) {
-        d_x[size_t(c)] += g * get(op.weight, v, c);
-        add(op.d_weight, v, c, g * get(op.x, n, c));
-      }
+    const double weight = get(op.weights, n), loss = weight * (std::log(sum) - target_logit);
+    if (op.row_loss) set(op.row_loss, n, 0, loss);
+    if (op.outcome) {
+      data_as<Outcome>(op.outcome)->loss_sum += loss;
+      data_as<Outcome>(op.outcome)->tokens += weight;
     }
-    for (int64_t c = 0; c < C; ++c) set(op.d_x, n, c, d_x[size_t(c)]);
+    const int64_t target = row_of(op.slice, op.targets, n);
+    for (int64_t v = 0; op.train && v < op.logits.shape[1]; ++v) {
+      const double p = v < op.slice.count ? std::exp(get(op.logits, n, v)) / sum : 0;
+      set(op.logits, n, v, weight * (p - (v == target ? 1 : 0)));
+    }
   }
 }
 
 void run(const Copy& op) {
   each(op.to, [&](int64_t n, int64_t c) { set(op.to, n, c, get(op.from, n, c)); });
 }
+void run(const Add& op) {
+  const Tensor& base = op.base ? op.base : op.to;
+  each(op.to, [&](int64_t n, int64_t c) { set(op.to, n, c, get(base, n, c) + get(op.from, n, c)); });
+}
+void run(const Zero& op) { clear(op.x); }
 void run(const ColumnSum& op) {
   for (int64_t c = 0; c < op.sum.elements(); ++c) {
     double sum = op.accumulate ? get(op.sum, c) : 0;
@@ -328,8 +344,8 @@ void install_all() {
 
 void install_naive_kernels() {
   install_all<MatMul, RmsNorm, RmsNormGrad, LayerNorm, LayerNormGrad, Rope, Attention, AttentionGrad, AttentionDecode,
-              Gelu, GeluGrad, SwiGlu, SwiGluGrad, Embedding, EmbeddingGrad, LinearCrossEntropy, Copy, ColumnSum,
-              Dropout>();
+              Gelu, GeluGrad, SwiGlu, SwiGluGrad, Embedding, EmbeddingGrad, LogitRecords, CrossEntropy, Copy, Add, Zero,
+              ColumnSum, Dropout>();
 }
 
 }  // namespace trainer::test

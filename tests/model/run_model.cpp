@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "core/base/hash.h"
 #include "core/model/blocks/head.h"
-#include "core/plan/mesh.h"
 
 namespace trainer::test {
 namespace {
@@ -26,26 +26,12 @@ std::vector<Tensor> tensors_of(const std::vector<Buffer>& buffers) {
   return tensors;
 }
 
-// f(index in the local buffer) for each element of a piece, in the order of the piece.
-template <class F>
-void for_piece(const Shape& local, const Param::Piece& piece, F&& f) {
-  const int64_t columns = local.rank == 2 ? local[1] : 1;
-  const int64_t c0 = local.rank == 2 ? piece.to.lo[1] : 0, c1 = local.rank == 2 ? piece.to.hi[1] : 1;
-  for (int64_t r = piece.to.lo[0]; r < piece.to.hi[0]; ++r)
-    for (int64_t c = c0; c < c1; ++c) f(size_t(r * columns + c));
-}
-
 template <class T>
 Values values_of(const std::vector<T>& v) {
   return Values(v.begin(), v.end());
 }
 
-// One rank: blocks of tp = cp = 1 never ask.
-class NoGroups final : public Groups {
- public:
-  Comm& on(Axis, Lane) override { fail(Exit::usage, "a test of one rank has no groups"); }
-  Comm& pipe(int, int, bool) override { fail(Exit::usage, "a test of one rank has no groups"); }
-};
+constexpr double kNoise = 0.1;
 
 }  // namespace
 
@@ -72,26 +58,29 @@ Sample random_sample(const RunSpec& spec, uint32_t seed) {
 Values piece_values(const Buffer& buffer, const Param::Piece& piece) {
   const Values all = buffer.values();
   Values values;
-  for_piece(buffer.tensor().shape, piece, [&](size_t i) { values.push_back(all[i]); });
+  for_piece(buffer.tensor().shape, piece, [&](size_t i, size_t) { values.push_back(all[i]); });
   return values;
 }
 
 void set_piece(Buffer& buffer, const Param::Piece& piece, const Values& values) {
   Values all = buffer.values();
   size_t next = 0;
-  for_piece(buffer.tensor().shape, piece, [&](size_t i) { all[i] = values[next++]; });
+  for_piece(buffer.tensor().shape, piece, [&](size_t i, size_t) { all[i] = values[next++]; });
   buffer.set(all);
 }
 
-RunModel::RunModel(const RunSpec& spec, double spread) : spec_(spec), model_(build_model(spec, Mesh{})) {
+RunModel::RunModel(const RunSpec& spec, const Mesh& mesh, std::shared_ptr<MeetingPoint> point)
+    : spec_(spec), model_(build_model(spec, mesh)), groups_(std::move(point), mesh.slice) {
   install_kernels();
   const DType dtype = spec.precision.compute == Precision::bf16 ? DType::bf16 : DType::f32;
   for (const Param& p : model_.params) {
     std::vector<float> initial(size_t(p.local.elements()));
     initial_values(uint64_t(spec.train.seed), p, 0, initial);
-    const Values noise = random_values(p.local.elements(), uint32_t(params_.size()), spread);
     Values values(initial.begin(), initial.end());
-    for (const Param::Piece& piece : p.pieces) for_piece(p.local, piece, [&](size_t i) { values[i] += noise[i]; });
+    for (const Param::Piece& piece : p.pieces) {
+      const Values noise = random_values(piece.logical.elements(), uint32_t(hash_text(piece.tensor)), kNoise);
+      for_piece(p.local, piece, [&](size_t i, size_t logical) { values[i] += noise[logical]; });
+    }
     params_.emplace_back(dtype, p.local, values);
     grads_.emplace_back(DType::f32, p.local);
   }
@@ -153,8 +142,7 @@ RunModel::Lists RunModel::lists_of(const Call& c) {
 void RunModel::call(const Call& c) {
   const BlockLayout& l = blocks_[c.block].layout;
   const Lists v = lists_of(c);
-  NoGroups groups;
-  BlockContext context{device_.stream(), device_.stream(), groups, c.phase, c.level, cache_position_};
+  BlockContext context{device_.stream(), device_.stream(), groups_, c.phase, c.level, cache_position_};
   BlockViews views{v.in, v.out, v.d_in, v.d_out, v.params, v.saved, v.stash, v.work, v.cache, v.grads, {}, {}, v.batch};
   if (l.reads_control) views.control = make_tensor(reinterpret_cast<std::byte*>(&control), DType::u8, {sizeof control});
   if (l.adds_outcome) views.outcome = make_tensor(reinterpret_cast<std::byte*>(&outcome_), DType::f64, {6});

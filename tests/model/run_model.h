@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "core/model/model.h"
+#include "core/plan/mesh.h"
 #include "kernels/cpu/cpu_device.h"
 #include "tests/support/buffer.h"
+#include "tests/support/thread_comm.h"
 
 namespace trainer::test {
 
@@ -38,19 +40,34 @@ struct Sample {  // of N rows
 // Random tokens and targets, a few of them masked; each sequence is two documents.
 Sample random_sample(const RunSpec&, uint32_t seed);
 
+// f(index in the local buffer, index in the logical tensor) for each element of a piece.
+template <class F>
+void for_piece(const Shape& local, const Param::Piece& piece, F&& f) {
+  const bool matrix = local.rank == 2;
+  const int64_t columns = matrix ? local[1] : 1, logical = matrix ? piece.logical[1] : 1;
+  const int64_t width = matrix ? piece.to.hi[1] - piece.to.lo[1] : 1;
+  for (int64_t r = 0; r < piece.to.hi[0] - piece.to.lo[0]; ++r)
+    for (int64_t c = 0; c < width; ++c)
+      f(size_t((piece.to.lo[0] + r) * columns + piece.to.lo[1] + c),
+        size_t((piece.from.lo[0] + r) * logical + piece.from.lo[1] + c));
+}
+
 // The values of a piece of a parameter, or of its gradient.
 Values piece_values(const Buffer&, const Param::Piece&);
 void set_piece(Buffer&, const Param::Piece&, const Values&);
 
 class RunModel {
  public:
-  // Parameters hold their initial values with uniform noise of [-spread, spread] in every piece, so that no norm is one
-  // and no bias zero. The same seed gives the same values whatever the batch.
-  explicit RunModel(const RunSpec&, double spread = 0.1);
+  // One rank of `mesh`, which is one of a tp group that meets at `point`. Parameters hold their initial values with
+  // noise by tensor in every piece, so that no norm is one and no bias zero: the same whatever the batch and the mesh.
+  explicit RunModel(const RunSpec&, const Mesh& mesh = {},
+                    std::shared_ptr<MeetingPoint> point = std::make_shared<MeetingPoint>(1));
 
   const Model& model() const { return model_; }
   Buffer& param(ParamId id) { return params_[id]; }
   const Buffer& grad(ParamId id) const { return grads_[id]; }
+  // Of the embedding's output: this rank's rows of the stream.
+  const Buffer& stream_grad() const { return d_acts_[1]; }
 
   Outcome evaluate(const Sample&);
   // Writes gradients, or adds to those that are there. What `level` drops is overwritten with NaN before it is
@@ -88,6 +105,7 @@ class RunModel {
 
   RunSpec spec_;
   Model model_;
+  ThreadGroups groups_;
   SmallDevice device_;
   std::vector<Buffer> params_, grads_;
   std::vector<bool> filled_;  // the gradient holds something

@@ -7,6 +7,7 @@ using namespace trainer::test;
 namespace {
 
 constexpr int64_t kVocab = 29, kMaxPosition = 50;
+constexpr VocabularySlice kWhole{0, kVocab, kVocab};
 
 Values random_ids(int64_t n, uint32_t seed, int64_t limit) {
   return map([&](double x) { return std::floor(x * double(limit)); },
@@ -41,9 +42,10 @@ TEST_CASE("embedding adds up the rows of its tables") {
       for (size_t i = 0; i < all.size(); ++i) all[i] = round_to(c.dtype, value(i));
       require_close(out, all, {0, 0});
     };
-    check({out, ids, table, {}, {}, 7}, wanted([](size_t) { return int64_t{-1}; }));
-    check({out, ids, table, position_table, {}, 7}, wanted([](size_t n) { return int64_t(n % 7); }));
-    check({out, ids, table, position_table, position_ids, 7}, wanted([&](size_t n) { return int64_t(positions[n]); }));
+    check({out, ids, table, {}, {}, 7, kWhole}, wanted([](size_t) { return int64_t{-1}; }));
+    check({out, ids, table, position_table, {}, 7, kWhole}, wanted([](size_t n) { return int64_t(n % 7); }));
+    check({out, ids, table, position_table, position_ids, 7, kWhole},
+          wanted([&](size_t n) { return int64_t(positions[n]); }));
   });
 }
 
@@ -62,8 +64,9 @@ TEST_CASE("embedding's gradient adds rows of one token, over or onto what is the
       scatter(wanted_positions, d_out.values(), size_t(c.columns),
               [&](size_t n) { return accumulate ? positions[n] : double(n % 7); });
       const Tensor& given = accumulate ? position_ids.tensor() : Tensor{};
-      run_with_any_threads(EmbeddingGrad{d_table, d_position_table, d_out, ids, given, 7, accumulate, !accumulate},
-                           {&d_table, &d_position_table});
+      run_with_any_threads(
+          EmbeddingGrad{d_table, d_position_table, d_out, ids, given, 7, accumulate, !accumulate, kWhole},
+          {&d_table, &d_position_table});
       require_close(d_table, wanted, {1e-5, 2e-5});
       require_close(d_position_table, wanted_positions, {1e-5, 2e-5});
     }
@@ -77,12 +80,12 @@ TEST_CASE("embedding's gradient is the slope with respect to the tables") {
          position_table = random_buffer(DType::f32, {3, columns}, 4);
   Buffer d_table(DType::f32, {4, columns}), d_position_table(DType::f32, {3, columns}),
       out(DType::f32, {rows, columns});
-  run_op(EmbeddingGrad{d_table, d_position_table, d_out, ids, {}, 3, false, false});
+  run_op(EmbeddingGrad{d_table, d_position_table, d_out, ids, {}, 3, false, false, {0, 4, 4}});
   const auto slope = [&](Buffer& input) {
     return central_difference(
         [&](const Values& v) {
           input.set(v);
-          run_op(Embedding{out, ids, table, position_table, {}, 3}, 1);
+          run_op(Embedding{out, ids, table, position_table, {}, 3, {0, 4, 4}}, 1);
           return dot(out.values(), d_out.values());
         },
         input.values());
@@ -91,12 +94,42 @@ TEST_CASE("embedding's gradient is the slope with respect to the tables") {
   require_close(d_position_table, slope(position_table), {1e-3, 1e-3});
 }
 
+TEST_CASE("slices of the vocabulary add up to the whole embedding and hold its gradient") {
+  for_each_case([](const Case& c) {
+    const Buffer ids(DType::i32, {c.rows}, random_ids(c.rows, 1, kVocab)), d_out = random_buffer(c, 2);
+    const Buffer table = random_buffer(c.dtype, {kVocab, c.columns}, 3);
+    Buffer whole = empty_buffer(c), d_whole(DType::f32, {kVocab, c.columns});
+    run_op(Embedding{whole, ids, table, {}, {}, 7, kWhole});
+    run_op(EmbeddingGrad{d_whole, {}, d_out, ids, {}, 7, false, false, kWhole});
+    Values sum(size_t(whole.elements())), d_sum;
+    for (const VocabularySlice& slice :
+         {VocabularySlice{0, 11, kVocab}, {11, 11, kVocab}, {22, 7, kVocab}, {kVocab, 0, kVocab}}) {
+      constexpr int64_t kRows = 12;  // with padding
+      const auto begin = table.values().begin() + slice.first * c.columns;
+      Values rows(begin, begin + slice.count * c.columns);
+      rows.resize(size_t(kRows * c.columns), 1e9);  // what padding holds must not show
+      const Buffer part(c.dtype, {kRows, c.columns}, rows);
+      Buffer out = empty_buffer(c), d_part = random_buffer(DType::f32, {kRows, c.columns}, 4);
+      run_with_any_threads(Embedding{out, ids, part, {}, {}, 7, slice}, {&out});
+      run_with_any_threads(EmbeddingGrad{d_part, {}, d_out, ids, {}, 7, false, false, slice}, {&d_part});
+      REQUIRE(out.intact());
+      const Values values = out.values();
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+      const Values d = d_part.values();
+      d_sum.insert(d_sum.end(), d.begin(), d.begin() + slice.count * c.columns);
+      REQUIRE(std::all_of(d.begin() + slice.count * c.columns, d.end(), [](double x) { return x == 0; }));
+    }
+    REQUIRE(sum == whole.values());
+    REQUIRE(d_sum == d_whole.values());
+  });
+}
+
 TEST_CASE("embedding refuses a token outside its table") {
   const Buffer table(DType::f32, {3, 2}, Values(6)), ids(DType::i32, {2}, Values{2, 3}),
       negative(DType::i32, {2}, Values{-1, 0});
   Buffer out(DType::f32, {2, 2});
-  REQUIRE_THROWS_WITH(run_op(Embedding{out, ids, table, {}, {}, 2}),
+  REQUIRE_THROWS_WITH(run_op(Embedding{out, ids, table, {}, {}, 2, {0, 3, 3}}),
                       "embedding: row 1: wanted a token below 3, found 3");
-  REQUIRE_THROWS_WITH(run_op(EmbeddingGrad{table, {}, out, negative, {}, 2, true, true}),
+  REQUIRE_THROWS_WITH(run_op(EmbeddingGrad{table, {}, out, negative, {}, 2, true, true, {0, 3, 3}}),
                       "embedding_grad: row 0: wanted a token below 3, found -1");
 }

@@ -7,7 +7,7 @@ expect 2 "$trainer"
 expect 2 "$trainer" --nonsense
 expect 10 "$trainer" --config spec.yaml model.num_layer=2
 contains err.txt "num_layers"
-expect 10 "$trainer" --config spec.yaml parallel.tp=2
+expect 10 "$trainer" --config spec.yaml parallel.cp=2
 contains err.txt "not built yet"
 expect 15 "$trainer" --config spec.yaml --ranks 2
 expect 11 "$trainer" --config spec.yaml data.train='[{path: nowhere}]'

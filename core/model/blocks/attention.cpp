@@ -13,8 +13,7 @@ AttentionBlock::AttentionBlock(const StreamShape& shape, const AttentionSpec& sp
       spec_(spec),
       linear_(spec.order),
       layout_(named(spec.name)),
-      norm_(spec.norm, layout_, params.norm, params.norm_bias.value_or(0)),
-      dropout_(shape, layout_),
+      half_(shape, {spec.norm, spec.order}, layout_, params.norm, params.norm_bias),
       qk_norm_(params.q_norm.has_value()) {
   lay_out_params(params);
   lay_out_buffers();
@@ -23,8 +22,6 @@ AttentionBlock::AttentionBlock(const StreamShape& shape, const AttentionSpec& sp
     layout_.reads |= reads;
     layout_.backward_input_reads |= reads;
   }
-  layout_.input_reads_in = true;
-  layout_.weight_reads_d_out = !dropout_.exists();
 }
 
 void AttentionBlock::lay_out_params(const AttentionParams& params) {
@@ -38,23 +35,13 @@ void AttentionBlock::lay_out_params(const AttentionParams& params) {
 }
 
 void AttentionBlock::lay_out_buffers() {
-  const int64_t N = shape_.rows(), C = shape_.width, H = spec_.heads, K = spec_.kv_heads, D = spec_.head_dim;
+  const int64_t N = shape_.rows(), H = spec_.heads, K = spec_.kv_heads, D = spec_.head_dim;
   BlockLayout& l = layout_;
-  l.dtype = shape_.dtype;
-  l.in = l.out = {{N, C}};
-  n_ = append(l.saved, shape_.buffer(C, Keep::unless_selective));
-  statistics_ = append(l.saved, norm_.statistics(N, Keep::unless_selective));
   qkv_ = append(l.saved, shape_.buffer(spec_.qkv_width(), Keep::unless_full));
   att_ = append(l.saved, shape_.buffer(spec_.q_width(), Keep::unless_selective));
   lse_ = append(l.saved, Buffer{{shape_.batch, H, shape_.seq_len}, DType::f32, Keep::unless_selective});
   d_qkv_ = append(l.stash, shape_.buffer(spec_.qkv_width()));
-  partials_ = append(l.stash, norm_.partials(C));
   d_att_ = append(l.backward_work, shape_.buffer(spec_.q_width()));
-  d_n_ = append(l.backward_work, shape_.buffer(C));
-  if (dropout_.exists()) {
-    branch_ = append(l.forward_work, shape_.buffer(C));
-    d_branch_ = append(l.stash, shape_.buffer(C));
-  }
   if (qk_norm_) {
     qk_ = append(l.saved, shape_.buffer(spec_.q_width() + spec_.kv_width(), Keep::unless_full));
     q_rstd_ = append(l.saved, Buffer{{N, H}, DType::f32, Keep::unless_full});
@@ -89,8 +76,7 @@ float AttentionBlock::scale() const { return 1 / std::sqrt(float(spec_.head_dim)
 
 void AttentionBlock::project(BlockContext& c, const BlockViews& v) const {
   const Tensor& qkv = v.saved[qkv_];
-  linear_.forward(c.compute, qkv, v.saved[n_], v.params[p_qkv_],
-                  p_qkv_bias_ == kNone ? Tensor{} : v.params[p_qkv_bias_]);
+  linear_.forward(c.compute, qkv, half_.normed(c, v), v.params[p_qkv_], at(v.params, p_qkv_bias_));
   if (qk_norm_) {
     const Heads from = heads_of(qkv), to = heads_of(v.saved[qk_]);
     const auto normalise = [&](Tensor y, Tensor rstd, Tensor x, Tensor weight) {
@@ -130,6 +116,8 @@ void AttentionBlock::attend(BlockContext& c, const BlockViews& v) const {
                               .mask = mask(v),
                               .batch = shape_.batch,
                               .scale = scale()});
+  if (spec_.real_heads < spec_.heads)
+    launch(c.compute, Zero{column_part(v.saved[att_], spec_.real_heads * spec_.head_dim, spec_.q_width())});
 }
 
 // Appends this row's keys and values to the cache, then looks at all of it.
@@ -155,15 +143,11 @@ void AttentionBlock::decode(BlockContext& c, const BlockViews& v) const {
 }
 
 void AttentionBlock::finish(BlockContext& c, const BlockViews& v) const {
-  const Tensor bias = p_out_bias_ == kNone ? Tensor{} : v.params[p_out_bias_];
-  const bool drops = dropout_.acts(c.phase);
-  linear_.forward(c.compute, drops ? v.work[branch_] : v.out[0], v.saved[att_], v.params[p_out_], bias,
-                  drops ? Tensor{} : v.in[0]);
-  if (drops) dropout_.apply(c.compute, v.out[0], v.work[branch_], v.in[0], v);
+  half_.finish(c, v, {v.saved[att_], v.params[p_out_], at(v.params, p_out_bias_)});
 }
 
 void AttentionBlock::forward(BlockContext& c, const BlockViews& v) const {
-  norm_.forward(c.compute, v.saved[n_], v.saved[statistics_], v.in[0], v);
+  half_.normalise(c, v);
   project(c, v);
   if (c.phase == Phase::generate) decode(c, v);
   else attend(c, v);
@@ -171,7 +155,7 @@ void AttentionBlock::forward(BlockContext& c, const BlockViews& v) const {
 }
 
 void AttentionBlock::recompute(BlockContext& c, const BlockViews& v) const {
-  norm_.forward(c.compute, v.saved[n_], v.saved[statistics_], v.in[0], v);
+  half_.normalise(c, v);
   if (c.recompute == RecomputeLevel::full) project(c, v);
   attend(c, v);
   if (given(v.out)) finish(c, v);
@@ -205,31 +189,22 @@ void AttentionBlock::attend_backward(BlockContext& c, const BlockViews& v) const
 }
 
 void AttentionBlock::backward_input(BlockContext& c, const BlockViews& v) const {
-  if (dropout_.exists()) dropout_.apply(c.compute, v.stash[d_branch_], v.d_out[0], {}, v);
-  linear_.input_grad(c.compute, v.work[d_att_], branch_grad(v), v.params[p_out_]);
+  linear_.input_grad(c.compute, v.work[d_att_], half_.begin_backward(c, v), v.params[p_out_]);
   attend_backward(c, v);
-  linear_.input_grad(c.compute, v.work[d_n_], v.stash[d_qkv_], v.params[p_qkv_]);
-  norm_.backward(c.compute,
-                 {.d_x = v.d_in[0],
-                  .partials = v.stash[partials_],
-                  .d_y = v.work[d_n_],
-                  .x = v.in[0],
-                  .statistics = v.saved[statistics_],
-                  .d_residual = v.d_out[0]},
-                 v);
+  linear_.input_grad(c.compute, half_.d_normed(v), v.stash[d_qkv_], v.params[p_qkv_]);
+  half_.finish_backward(c, v);
 }
 
 void AttentionBlock::backward_weight(BlockContext& c, const BlockViews& v) const {
   Stream& s = c.compute;
-  linear_.weight_grad(s, v.grads[p_out_], v.saved[att_], branch_grad(v));
-  if (p_out_bias_ != kNone) sum_rows(s, v.grads[p_out_bias_], branch_grad(v));
-  linear_.weight_grad(s, v.grads[p_qkv_], v.saved[n_], v.stash[d_qkv_]);
+  half_.last_weight_grads(s, v, p_out_, p_out_bias_, v.saved[att_]);
+  half_.first_weight_grad(s, v, p_qkv_, v.stash[d_qkv_]);
   if (p_qkv_bias_ != kNone) sum_rows(s, v.grads[p_qkv_bias_], v.stash[d_qkv_]);
   if (qk_norm_) {
     sum_rows(s, v.grads[p_q_norm_], v.stash[q_partials_]);
     sum_rows(s, v.grads[p_k_norm_], v.stash[k_partials_]);
   }
-  norm_.weight_grad(s, v.stash[partials_], v);
+  half_.norm_weight_grad(s, v);
 }
 
 }  // namespace trainer

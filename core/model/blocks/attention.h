@@ -2,14 +2,13 @@
 //
 // qkv [N, (H + 2K) D] holds q | k | v by columns, in one product. With QK-norm (Qwen3) each head of q and k is
 // normalised into a copy, for its backward needs the values before; rotation is in place. Selective recompute restores
-// the normed input and attention itself. Phase::generate: one row per sequence; keys and values are appended to the
-// cache at row cache_position, which is also the row's position in the batch.
+// the normed input and attention itself. Each rank of tp has whole heads; a head of padding has weights of zero, but
+// may see keys that are none, so its output is zeroed. Phase::generate: one row per sequence; keys and values are
+// appended to the cache at row cache_position, which is also the row's position in the batch.
 #pragma once
 #include <optional>
 
-#include "core/model/blocks/linear.h"
-#include "core/model/blocks/norm.h"
-#include "core/model/blocks/stream.h"
+#include "core/model/blocks/half_layer.h"
 #include "core/ops/attention.h"
 #include "core/ops/rope.h"
 
@@ -17,7 +16,8 @@ namespace trainer {
 
 struct AttentionSpec {
   std::string name;                               // of the block: "layers.3.attention"
-  int64_t heads = 0, kv_heads = 0, head_dim = 0;  // of this rank
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;  // of this rank, padding included
+  int64_t real_heads = 0;                         // heads behind them are padding
   int64_t window = 0;                             // 0: none
   WeightOrder order = WeightOrder::out_in;
   NormSpec norm;
@@ -47,7 +47,6 @@ class AttentionBlock final : public Block {
   Heads heads_of(const Tensor& qkv) const;
   Heads attended(const BlockViews&) const;  // what attention reads
   Tensor by_heads(const Tensor& t) const { return reshaped(t, {shape_.rows(), spec_.heads, spec_.head_dim}); }
-  Tensor branch_grad(const BlockViews& v) const { return dropout_.exists() ? v.stash[d_branch_] : v.d_out[0]; }
   AttentionMask mask(const BlockViews&) const;
   float scale() const;
 
@@ -64,15 +63,12 @@ class AttentionBlock final : public Block {
   AttentionSpec spec_;
   Linear linear_;
   BlockLayout layout_;
-  Norm norm_;
-  BranchDropout dropout_;
+  HalfLayer half_;
   bool qk_norm_;
   // Indices into the layout's lists.
   size_t p_qkv_ = kNone, p_qkv_bias_ = kNone, p_q_norm_ = kNone, p_k_norm_ = kNone, p_out_ = kNone, p_out_bias_ = kNone;
-  size_t n_ = kNone, statistics_ = kNone, qkv_ = kNone, att_ = kNone, lse_ = kNone;
-  size_t qk_ = kNone, q_rstd_ = kNone, k_rstd_ = kNone;
-  size_t d_qkv_ = kNone, partials_ = kNone, q_partials_ = kNone, k_partials_ = kNone, d_branch_ = kNone;
-  size_t branch_ = kNone, d_att_ = kNone, d_n_ = kNone, d_qk_ = kNone;
+  size_t qkv_ = kNone, att_ = kNone, lse_ = kNone, qk_ = kNone, q_rstd_ = kNone, k_rstd_ = kNone;
+  size_t d_qkv_ = kNone, q_partials_ = kNone, k_partials_ = kNone, d_att_ = kNone, d_qk_ = kNone;
 };
 
 }  // namespace trainer

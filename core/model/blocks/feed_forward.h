@@ -5,9 +5,7 @@
 #pragma once
 #include <optional>
 
-#include "core/model/blocks/linear.h"
-#include "core/model/blocks/norm.h"
-#include "core/model/blocks/stream.h"
+#include "core/model/blocks/half_layer.h"
 
 namespace trainer {
 
@@ -35,24 +33,18 @@ class FeedForwardBlock final : public Block {
   void backward_weight(BlockContext&, const BlockViews&) const override;
 
  private:
-  Tensor branch_grad(const BlockViews& v) const { return dropout_.exists() ? v.stash[d_branch_] : v.d_out[0]; }
-  void lay_out_buffers();
   void project(BlockContext&, const BlockViews&) const;   // n -> up
   void activate(BlockContext&, const BlockViews&) const;  // up -> act
   void finish(BlockContext&, const BlockViews&) const;    // act -> out
-  void activate_backward(BlockContext&, const BlockViews&) const;
+  void activate_backward(BlockContext&, const BlockViews&, const Tensor& d_branch) const;
 
-  StreamShape shape_;
   FeedForwardSpec spec_;
   Linear linear_;
   BlockLayout layout_;
-  Norm norm_;
-  BranchDropout dropout_;
+  HalfLayer half_;
   // Indices into the layout's lists.
   size_t p_up_ = kNone, p_up_bias_ = kNone, p_down_ = kNone, p_down_bias_ = kNone;
-  size_t n_ = kNone, statistics_ = kNone, up_ = kNone, act_ = kNone;
-  size_t d_up_ = kNone, partials_ = kNone, d_branch_ = kNone;
-  size_t branch_ = kNone, d_act_ = kNone, d_n_ = kNone;
+  size_t up_ = kNone, act_ = kNone, d_up_ = kNone, d_act_ = kNone;
 };
 
 }  // namespace trainer

@@ -1,16 +1,20 @@
-// The last block: final norm, then the projection to the vocabulary and cross-entropy in one operation.
+// The last block: final norm, then the projection to the vocabulary and cross-entropy, over chunks of rows.
 //
 // Phase::train adds loss and tokens to the outcome, writes d_in and adds to the weights' gradients, all in forward:
-// logits exist for chunk_rows rows at a time. Phase::evaluate adds loss and tokens. Phase::generate computes neither:
+// logits exist for one chunk of rows at a time. Phase::evaluate adds loss and tokens. Phase::generate computes neither:
 // it writes the logits of all rows to out[0], f32 [N, padded vocabulary], which the layout does not list, for no plan
 // of a training step has it; columns beyond the vocabulary hold zeros. The logits of a whole batch (`trainer eval`) are
 // the other blocks in Phase::evaluate, then this one in Phase::generate.
+//
+// Each rank of tp has a slice of the vocabulary; what it knows of a row's logits is gathered, the logits are not. The
+// first rank adds to the outcome.
 #pragma once
 #include <optional>
 
 #include "core/model/blocks/linear.h"
 #include "core/model/blocks/norm.h"
 #include "core/model/blocks/stream.h"
+#include "core/ops/vocabulary.h"
 
 namespace trainer {
 
@@ -18,7 +22,8 @@ namespace trainer {
 constexpr int64_t padded_vocab(int64_t vocab) { return (vocab + 63) / 64 * 64; }
 
 struct HeadSpec {
-  int64_t vocab = 0;
+  VocabularySlice vocabulary;
+  int64_t padded = 0;  // rows of the table
   NormSpec norm;
 };
 struct HeadParams {
@@ -36,14 +41,19 @@ class HeadBlock final : public Block {
   void backward_weight(BlockContext&, const BlockViews&) const override {}
 
  private:
-  void loss(BlockContext&, const BlockViews&) const;
+  // Of n, all rows: loss, and where the phase trains d_n and the table's gradient.
+  void loss(BlockContext&, const BlockViews&, const Tensor& n) const;
+  void chunk_loss(BlockContext&, const BlockViews&, const Tensor& logits, int64_t begin) const;
 
   StreamShape shape_;
   HeadSpec spec_;
+  Linear linear_{WeightOrder::out_in};
   BlockLayout layout_;
+  Slices slices_;
   Norm norm_;
   size_t p_table_ = kNone;
-  size_t n_ = kNone, statistics_ = kNone, d_n_ = kNone, partials_ = kNone;  // in forward_work
+  // In forward_work.
+  size_t n_ = kNone, statistics_ = kNone, d_n_ = kNone, partials_ = kNone, logits_ = kNone, records_ = kNone;
 };
 
 }  // namespace trainer
