@@ -25,7 +25,7 @@ Program plan_state(const RunSpec&, const Model&);
 // The plans a run needs: a training step for every batch of the ramp, and an evaluation where there is something to
 // evaluate on.
 std::vector<PlanKey> plan_keys(const RunSpec&, int replicas);
-PlanKey train_key(const RunSpec&, int64_t sequences, int replicas = 1);
+PlanKey train_key(const RunSpec&, int64_t sequences, int replicas);
 PlanKey evaluate_key(const RunSpec&);
 bool evaluates(const RunSpec&);
 

@@ -109,7 +109,7 @@ class Attempt {
   void step() {
     const FailSite site{.step = at_.step + 1};
     failpoint("step_begin", site);
-    const PlanKey key = train_key(spec_, feed_.sizes().sequences(at_.step));
+    const PlanKey key = train_key(spec_, feed_.sizes().sequences(at_.step), rig_.planned.mesh.dp);
     const Control control = this->control();
     StepRecord record;
     record.report = engine_.step(key, control);

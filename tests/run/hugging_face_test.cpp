@@ -113,7 +113,7 @@ Trained train(const RunSpec& spec, const std::string& step_directory, const Refe
                 {*rig.device, *rig.groups, feed});
   Trained trained;
   for (int64_t step = 0; step < Reference::kSteps; ++step)
-    trained.steps.push_back(engine.step(train_key(spec, Reference::kSequences), control_of(spec, step)));
+    trained.steps.push_back(engine.step(train_key(spec, Reference::kSequences, 1), control_of(spec, step)));
   rig.device->drain();
   trained.weights = weights_of(state_view(rig.planned.program, rig.planned.model, rig.arena()));
   return trained;
