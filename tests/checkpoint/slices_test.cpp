@@ -100,7 +100,8 @@ TEST_CASE("slices of tensor parallelism load into any other slices") {
       SlicedWorld to(b), expected(b);
       expected.fill(1);
       REQUIRE(run_ranks(b.size(), [&](const Votes& votes) {
-                REQUIRE(resume_newest(directory.path, to.view(votes.rank), votes));
+                check(resume_newest(directory.path, to.view(votes.rank), votes).has_value(), Exit::checkpoint,
+                      "no step");
               }) == quiet(b.size()));
       for (int r = 0; r < b.size(); ++r) CHECK(to.ranks[size_t(r)]->bytes() == expected.ranks[size_t(r)]->bytes());
     }

@@ -15,21 +15,24 @@ namespace trainer::test {
 
 struct Layout {
   int dp = 1, zero = 0, zero_shard = 0;  // 0: all
-  int pp = 1;
+  int pp = 1, tp = 1;
   Precision compute = Precision::bf16;
+  Family family = Family::llama;
   std::string name() const {
-    return fmt::format("pp {} dp {} zero {} shard {} {}", pp, dp, zero, zero_shard,
+    return fmt::format("pp {} tp {} dp {} zero {} shard {} {}", pp, tp, dp, zero, zero_shard,
                        compute == Precision::bf16 ? "bf16" : "fp32");
   }
 };
 
 inline RunSpec spec_of_layout(const Layout& l) {
-  RunSpec spec = spec_of({.pp = l.pp, .dp = l.dp, .zero = l.zero, .compute = l.compute});
+  RunSpec spec = spec_of({.pp = l.pp, .dp = l.dp, .zero = l.zero, .family = l.family, .compute = l.compute});
   spec.model.hidden_size = 28;  // sizes that no number of ranks divides
   spec.model.head_dim = 7;
   spec.model.ffn_hidden_size = 37;
   spec.model.vocab_size = 97;
+  if (l.family == Family::llama) spec.model.num_kv_heads = 2;  // replicated by tp 4
   spec.parallel.dp = l.dp;
+  spec.parallel.tp = l.tp;
   if (l.zero_shard > 0) spec.parallel.zero_shard = l.zero_shard;
   return spec;
 }
@@ -39,7 +42,7 @@ class StateOfWorld {
  public:
   explicit StateOfWorld(const Layout& l) {
     const RunSpec spec = spec_of_layout(l);
-    const int world = l.dp * l.pp;
+    const int world = l.dp * l.pp * l.tp;
     const Model model = build_model(spec, Mesh::of(spec, world, 0));
     const std::vector<PlanKey> keys{{StepKind::train, 2, spec.data.seq_len}};
     std::vector<Program> programs = make_programs({spec, model, world, keys});
