@@ -87,7 +87,12 @@ void Journal::step(const StepRecord& r) {
                          {"mfu", {{"simple", nullptr}, {"exact_full", nullptr}, {"exact_causal", nullptr}}},
                          {"data_hash", fmt::format("{:016x}", r.report.data_hash)},
                          {"attempt", files_->attempt},
-                         {"comm_bytes", {{"gather", 0}, {"reduce", 0}, {"tp", 0}, {"pipe", 0}, {"exchange", 0}}},
+                         {"comm_bytes",
+                          {{"gather", r.comm.gather},
+                           {"reduce", r.comm.reduce},
+                           {"tp", r.comm.tp},
+                           {"pipe", r.comm.pipe},
+                           {"exchange", r.comm.exchange}}},
                          {"arena_bytes", setting_.arena_bytes},
                          {"peak_rss", peak_rss_bytes()}});
   if (tensorboard_) {
@@ -108,13 +113,13 @@ void Journal::show(const StepRecord& r) {
   if (isatty(STDERR_FILENO) && !edge) return;  // the progress bar says it
   last_line_ = now;
   const double rate = r.report.tokens / r.step_seconds;
-  say(fmt::format(
-      "step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.3g}  {} tokens/s  {} FLOP/s  {:.1f} ms  (compute "
-      "{:.1f} %, data {:.1f} %, "
-      "other {:.1f} %)",
-      r.report.step, setting_.total, r.report.loss, r.report.grad_norm, r.lr, short_number(rate),
-      short_number(rate * setting_.flops.simple), 1e3 * r.step_seconds, 100 * r.time.compute / r.step_seconds,
-      100 * r.time.data_wait / r.step_seconds, 100 * r.time.other / r.step_seconds));
+  say(
+      fmt::format("step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.3g}  {} tokens/s  {} FLOP/s  {:.1f} ms  (compute "
+                  "{:.1f} %, comm {:.1f} %, data {:.1f} %, other {:.1f} %)",
+                  r.report.step, setting_.total, r.report.loss, r.report.grad_norm, r.lr, short_number(rate),
+                  short_number(rate * setting_.flops.simple), 1e3 * r.step_seconds,
+                  100 * r.time.compute / r.step_seconds, 100 * r.time.exposed_comm / r.step_seconds,
+                  100 * r.time.data_wait / r.step_seconds, 100 * r.time.other / r.step_seconds));
 }
 
 void Journal::evaluation(int64_t step, double loss, double tokens) {

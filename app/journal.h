@@ -20,12 +20,18 @@ struct TimeSplit {
   double compute = 0, exposed_comm = 0, data_wait = 0, checkpoint = 0, other = 0;
 };
 
+// Bytes that rank 0 moved in a step, by what for (docs/communication.md).
+struct CommBytes {
+  int64_t gather = 0, reduce = 0, tp = 0, pipe = 0, exchange = 0;
+};
+
 struct StepRecord {
   StepReport report;  // `step` counts finished steps: the first is 1
   double lr = 0;
   int64_t tokens = 0;       // so far
   double step_seconds = 0;  // from the end of the step before to the end of this one
   TimeSplit time;
+  CommBytes comm;
 };
 
 class Journal {

@@ -20,7 +20,8 @@ Rig open_rig(Planned planned, Exchange& exchange) {
   compare_plans(planned.program.hash, exchange);
   Transport transport = open_transport(planned, exchange);
   auto device = open_device(planned.program, transport.arena);
-  return {std::move(planned), std::move(transport.memory), std::move(transport.groups), std::move(device)};
+  return {std::move(planned), std::move(transport.memory), std::move(transport.traffic), std::move(transport.groups),
+          std::move(device)};
 }
 
 Rig open_rig(Planned planned) {

@@ -5,12 +5,14 @@
 #include "app/planning.h"
 #include "core/device/comm.h"
 #include "parallel/comm/exchange.h"
+#include "parallel/comm/traffic.h"
 
 namespace trainer {
 
 struct Rig {
   Planned planned;
   std::unique_ptr<Memory> memory;
+  std::unique_ptr<Traffic> traffic;
   std::unique_ptr<Groups> groups;
   std::unique_ptr<Device> device;  // its lanes end first
   std::span<std::byte> arena() { return device->arena(); }

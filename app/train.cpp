@@ -13,6 +13,7 @@
 #include "app/process_stats.h"
 #include "app/rig.h"
 #include "app/signals.h"
+#include "app/step_clock.h"
 #include "app/vocabulary.h"
 #include "app/wire.h"
 #include "core/engine/engine.h"
@@ -45,13 +46,14 @@ class Attempt {
         at_(start()),
         journal_(directory_, spec_,
                  {flops_per_token(spec_.model, spec_.data.seq_len), rig_.planned.program.arena_bytes, at_.step, total_},
-                 reports_) {
+                 reports_),
+        clock_(*rig_.device, *rig_.traffic) {
     if (reports_) directory_.write("resolved.yaml", resolved_yaml(loaded));
     announce(device);
   }
 
   Exit run() {
-    step_end_ = Clock::now();
+    clock_.restart();
     while (at_.step < total_) {
       step();
       if (due(spec_.train.eval_every) && !stop_) evaluate();
@@ -107,13 +109,13 @@ class Attempt {
   }
 
   void step() {
-    const FailSite site{.step = at_.step + 1};
+    const FailSite site{.step = at_.step + 1, .rank = exchange_.rank()};
     failpoint("step_begin", site);
     const PlanKey key = train_key(spec_, feed_.sizes().sequences(at_.step), rig_.planned.mesh.dp);
     const Control control = this->control();
     StepRecord record;
     record.report = engine_.step(key, control);
-    if (failpoint("gradient", site).nan) record.report.finite = false;
+    if (failpoint("gradient", {.step = site.step}).nan) record.report.finite = false;
     if (!record.report.finite) stop_not_finite(key, control);
     at_.tokens += int64_t(record.report.tokens);
     at_.data_hash = record.report.data_hash;
@@ -122,24 +124,9 @@ class Attempt {
     record.report.step = at_.step;
     record.lr = control.lr;
     record.tokens = at_.tokens;
-    split_time(record);
+    clock_.split(record);
     journal_.step(record);
     failpoint("step_end", site);
-  }
-
-  // The step's wall time by the compute lane's own account; an evaluation or a save between two steps is not part of a
-  // step.
-  void split_time(StepRecord& record) {
-    const LaneTimes now = rig_.device->times(Lane::compute);
-    record.step_seconds = seconds_since(step_end_);
-    record.time.compute = now.busy - lane_.busy;
-    for (int l = 0; l < kLanes; ++l) {
-      const double waited = now.waited[size_t(l)] - lane_.waited[size_t(l)];
-      (Lane(l) == Lane::load ? record.time.data_wait : record.time.exposed_comm) += waited;
-    }
-    record.time.other = record.step_seconds - record.time.compute - record.time.data_wait - record.time.exposed_comm;
-    lane_ = now;
-    step_end_ = Clock::now();
   }
 
   void evaluate() {
@@ -154,7 +141,7 @@ class Attempt {
       tokens += r.tokens;
     }
     journal_.evaluation(at_.step, loss / tokens, tokens);
-    restart_clock();
+    clock_.restart();
   }
 
   void save() {
@@ -166,13 +153,7 @@ class Attempt {
     journal_.event("save", at_.step, {{"bytes", saved.bytes}, {"seconds", seconds}, {"stall_seconds", seconds}});
     journal_.say(fmt::format("step {:>6}/{}  saved {} in {:.2f} s, state {:016x}", at_.step, total_, saved.path,
                              seconds, saved.state_hash));
-    restart_clock();
-  }
-
-  void restart_clock() {
-    rig_.device->drain();
-    lane_ = rig_.device->times(Lane::compute);
-    step_end_ = Clock::now();
+    clock_.restart();
   }
 
   Exit preempt() {
@@ -233,8 +214,7 @@ class Attempt {
   bool stop_ = false;   // some rank was asked to: all know it from the same outcome
   Position at_;
   Journal journal_;
-  LaneTimes lane_;
-  Clock::time_point step_end_;
+  StepClock clock_;
 };
 
 }  // namespace

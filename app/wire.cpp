@@ -42,11 +42,17 @@ namespace {
 // Ranks of one host, over their shared memory.
 class HostGroups final : public Groups {
  public:
-  HostGroups(const Planned& p, const SharedMemory& own, Exchange& exchange, const std::vector<int>& ranks_of_host)
+  struct Over {
+    const SharedMemory& own;
+    Exchange& exchange;
+    const std::vector<int>& ranks_of_host;
+    Traffic& traffic;
+  };
+  HostGroups(const Planned& p, const Over& over)
       : stages_(p.spec, p.model, find_schedule(p.spec.parallel.pipeline.schedule),
                 p.program.plans[0].first.microbatches),
-        world_(exchange, own, ranks_of_host),
-        groups_(world_, p.mesh, stages_) {}
+        world_(over.exchange, over.own, over.ranks_of_host),
+        groups_(world_, p.mesh, stages_, over.traffic) {}
   Comm& on(Axis axis, Lane lane) override { return groups_.on(axis, lane); }
   Comm& pipe(int from, int to, bool gradient) override { return groups_.pipe(from, to, gradient); }
 
@@ -63,10 +69,11 @@ std::unique_ptr<Groups> open_solo_groups() { return std::make_unique<SelfGroups>
 
 Transport open_transport(const Planned& planned, Exchange& exchange) {
   const size_t bytes = planned.program.arena_bytes;
+  auto traffic = std::make_unique<Traffic>();
   if (exchange.size() == 1) {
     auto memory = open_private_memory();
     const auto arena = memory->reserve(bytes);
-    return {std::move(memory), arena, open_solo_groups()};
+    return {std::move(memory), arena, std::move(traffic), open_solo_groups()};
   }
   const std::vector<int> here = ranks_of_machine(exchange);
   check(int(here.size()) == exchange.size(), Exit::rank,
@@ -74,8 +81,8 @@ Transport open_transport(const Planned& planned, Exchange& exchange) {
         exchange.size(), host_name());
   auto memory = std::make_unique<SharedMemory>();
   const auto arena = memory->reserve(bytes);
-  auto groups = std::make_unique<HostGroups>(planned, *memory, exchange, here);
-  return {std::move(memory), arena, std::move(groups)};
+  auto groups = std::make_unique<HostGroups>(planned, HostGroups::Over{*memory, exchange, here, *traffic});
+  return {std::move(memory), arena, std::move(traffic), std::move(groups)};
 }
 
 }  // namespace trainer

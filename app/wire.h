@@ -4,6 +4,7 @@
 
 #include "app/planning.h"
 #include "parallel/comm/exchange.h"
+#include "parallel/comm/traffic.h"
 
 namespace trainer {
 
@@ -24,6 +25,7 @@ std::unique_ptr<Groups> open_solo_groups();
 struct Transport {
   std::unique_ptr<Memory> memory;
   std::span<std::byte> arena;
+  std::unique_ptr<Traffic> traffic;
   std::unique_ptr<Groups> groups;
 };
 // Reserves exactly the plan's bytes. Collective over the exchange. Throws Error(rank) where the world's ranks cannot

@@ -21,7 +21,7 @@ namespace {
 
 constexpr Failpoint kPoints[] = {
     {"step_begin", "", "before a training step"},
-    {"gradient", "nan", "after a step's backward passes"},
+    {"gradient", "nan", "after a step's backward passes (on all ranks alike)"},
     {"step_end", "", "after a training step, before its metrics"},
     {"snapshot_begin", "eio,enospc", "save: before the first byte of state is copied"},
     {"snapshot_copy", "eio,enospc", "save: before each block of state is copied"},

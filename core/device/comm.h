@@ -34,8 +34,8 @@ class Groups {
  public:
   virtual ~Groups() = default;
   virtual Comm& on(Axis, Lane) = 0;
-  // Both ends of a pipe message are on different lanes (send_act here, recv_act there), so the pipe has a communicator of two
-  // ranks per directed pair of stages and kind; `from` is its rank 0, `to` its rank 1.
+  // Both ends of a pipe message are on different lanes (send_act here, recv_act there), so the pipe has a communicator
+  // of two ranks per directed pair of stages and kind; `from` is its rank 0, `to` its rank 1.
   virtual Comm& pipe(int from_stage, int to_stage, bool gradient) = 0;
 };
 

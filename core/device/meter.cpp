@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/device/collective.h"
+
 namespace trainer {
 
 double MeterCounts::flops() const {
@@ -40,21 +42,31 @@ MeterDevice::MeterDevice() : streams_(make_streams(counts_, std::make_index_sequ
 // What a collective puts into a lane's ring, at most: a pointer, its tensors, its peers.
 constexpr size_t kCommandBytes = 512;
 
-void MeterComm::count(Stream& stream, const char* op, const Tensor& full, int peer) {
+void MeterComm::count(Stream& stream, const What& w) {
   if (size_ == 1) return;  // a group of one does nothing
   stream.submit(nullptr, nullptr, kCommandBytes);
-  const std::string what = fmt::format("{} {} {}", group_, op, name_of(full.dtype));
+  const std::string what = fmt::format("{} {} {}", group_, w.op, name_of(w.full.dtype));
   CollectiveCount& c = counts_.collectives[what];
   ++c.count;
-  c.bytes += double(full.bytes());
-  counts_.trace += fmt::format("{} {} {}\n", what, full.elements(), peer);
+  c.bytes += double(w.full.bytes());
+  c.moved += w.moved;
+  counts_.trace += fmt::format("{} {} {}\n", what, w.full.elements(), w.peer);
 }
-void MeterComm::all_gather(Stream& s, Tensor, Tensor full) { count(s, "all_gather", full); }
-void MeterComm::reduce_scatter(Stream& s, Tensor full, Tensor) { count(s, "reduce_scatter", full); }
-void MeterComm::all_reduce(Stream& s, Tensor t, Reduce) { count(s, "all_reduce", t); }
-void MeterComm::all_to_all_v(Stream& s, Tensor from, Tensor, Tensor, Tensor, int64_t) { count(s, "all_to_all", from); }
-void MeterComm::send(Stream& s, Tensor t, int to) { count(s, "send", t, to); }
-void MeterComm::recv(Stream& s, Tensor t, int from) { count(s, "recv", t, from); }
-void MeterComm::barrier(Stream& s) { count(s, "barrier", {}); }
+void MeterComm::all_gather(Stream& s, Tensor, Tensor full) {
+  count(s, {"all_gather", full, moved_by_gather(int64_t(full.bytes()), size_)});
+}
+void MeterComm::reduce_scatter(Stream& s, Tensor full, Tensor) {
+  count(s, {"reduce_scatter", full, moved_by_scatter(int64_t(full.bytes()), size_)});
+}
+void MeterComm::all_reduce(Stream& s, Tensor t, Reduce) {
+  count(s, {"all_reduce", t, moved_by_all_reduce(t.elements(), t.dtype, size_, rank_)});
+}
+// How many rows travel is known on the device only.
+void MeterComm::all_to_all_v(Stream& s, Tensor from, Tensor, Tensor, Tensor, int64_t) {
+  count(s, {"all_to_all", from});
+}
+void MeterComm::send(Stream& s, Tensor t, int to) { count(s, {"send", t, 0, to}); }
+void MeterComm::recv(Stream& s, Tensor t, int from) { count(s, {"recv", t, int64_t(t.bytes()), from}); }
+void MeterComm::barrier(Stream& s) { count(s, {"barrier", {}}); }
 
 }  // namespace trainer

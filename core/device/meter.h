@@ -15,7 +15,8 @@ struct OpCount {
 };
 struct CollectiveCount {
   int64_t count = 0;
-  double bytes = 0;  // of the full tensor, summed over calls
+  double bytes = 0;   // of the full tensor, summed over calls
+  int64_t moved = 0;  // by this rank (core/device/collective.h)
 };
 
 struct MeterCounts {
@@ -78,7 +79,13 @@ class MeterComm final : public Comm {
   void abort() noexcept override {}
 
  private:
-  void count(Stream&, const char* op, const Tensor& full, int peer = -1);
+  struct What {
+    const char* op;
+    Tensor full;
+    int64_t moved = 0;
+    int peer = -1;
+  };
+  void count(Stream&, const What&);
   std::string group_;
   int rank_, size_;
   MeterCounts& counts_;

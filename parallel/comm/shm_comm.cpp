@@ -1,10 +1,12 @@
 #include "parallel/comm/shm_comm.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/device/collective.h"
 
 namespace trainer {
 
@@ -26,8 +28,6 @@ struct ShmComm::Call {
 
 namespace {
 
-constexpr int64_t kCut = 64;  // elements: slices of an all_reduce begin on cache lines
-
 bool overlap(const Tensor& a, const Tensor& b) { return a.data < b.data + b.bytes() && b.data < a.data + a.bytes(); }
 
 void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
@@ -42,8 +42,11 @@ void ShmComm::issue(Stream& stream, void (ShmComm::*run)(const Call&), const Cal
   c.run = run;
   const auto on_lane = [](Stream&, const void* args) {
     const Call& c = *static_cast<const Call*>(args);
+    const auto begin = std::chrono::steady_clock::now();
     try {
       (c.comm->*c.run)(c);
+      const std::chrono::nanoseconds spent = std::chrono::steady_clock::now() - begin;
+      c.comm->traffic_.nanoseconds.fetch_add(spent.count(), std::memory_order_relaxed);
     } catch (const std::exception& e) {
       c.comm->posts_.world().abort(e.what());  // the others wait for this rank
       throw;
@@ -183,6 +186,7 @@ void ShmComm::run_all_gather(const Call& c) {
     const int r = (rank() + i) % size();
     copy_bytes(c.to + size_t(r) * c.from_bytes, posts_.data(r), c.from_bytes);
   }
+  count_moved(moved_by_gather(int64_t(c.to_bytes), size()));
   posts_.depart();
 }
 
@@ -191,17 +195,18 @@ void ShmComm::run_reduce_scatter(const Call& c) {
   parts_.clear();
   for (int r = 0; r < size(); ++r) parts_.push_back(posts_.data(r) + size_t(rank()) * c.to_bytes);
   reduce({Reduce::sum, c.dtype}, parts_, {&c.to, 1}, int64_t(c.to_bytes / size_of(c.dtype)));
+  count_moved(moved_by_scatter(int64_t(c.from_bytes), size()));
   posts_.depart();
 }
 
 void ShmComm::run_all_reduce(const Call& c) {
   posts_.arrive({.op = c.op, .dtype = c.dtype, .bytes = c.from_bytes, .data = c.from});
-  const int64_t n = int64_t(c.from_bytes / size_of(c.dtype)), cuts = (n + kCut - 1) / kCut;
-  const int64_t begin = std::min(n, cuts * rank() / size() * kCut),
-                end = std::min(n, cuts * (rank() + 1) / size() * kCut);
+  const int64_t n = int64_t(c.from_bytes / size_of(c.dtype));
+  const auto [begin, end] = own_slice(n, size(), rank());
   parts_.clear();
   for (int r = 0; r < size(); ++r) parts_.push_back(posts_.data(r) + size_t(begin) * size_of(c.dtype));
   reduce({c.op == Op::max ? Reduce::max : Reduce::sum, c.dtype}, parts_, parts_, end - begin);
+  count_moved(moved_by_all_reduce(n, c.dtype, size(), rank()));
   posts_.depart();
 }
 
@@ -225,6 +230,7 @@ void ShmComm::run_all_to_all(const Call& c) {
           c.recv_rows[r]);
     const size_t bytes = size_t(rows[rank()]) * c.row_bytes;
     copy_bytes(to, posts_.data(r) + size_t(before) * c.row_bytes, bytes);
+    if (r != rank()) count_moved(int64_t(bytes));
     to += bytes;
   }
   posts_.depart();
@@ -239,6 +245,7 @@ void ShmComm::run_await_taken(const Call& c) {
 void ShmComm::run_receive(const Call& c) {
   copy_bytes(c.to, posts_.take(c.peer, {.op = Op::recv, .dtype = c.dtype, .bytes = c.to_bytes}), c.to_bytes);
   posts_.give_back(c.peer);
+  count_moved(int64_t(c.to_bytes));
 }
 
 }  // namespace trainer

@@ -9,12 +9,14 @@
 
 #include "parallel/comm/shm_posts.h"
 #include "parallel/comm/shm_reduce.h"
+#include "parallel/comm/traffic.h"
 
 namespace trainer {
 
 class ShmComm final : public Comm {
  public:
-  ShmComm(ShmWorld& world, GroupName group, ShmPlace place) : posts_(world, std::move(group), std::move(place)) {}
+  ShmComm(ShmWorld& world, GroupName group, ShmPlace place, Traffic::Entry& traffic)
+      : posts_(world, std::move(group), std::move(place)), traffic_(traffic) {}
   int rank() const override { return posts_.rank(); }
   int size() const override { return posts_.size(); }
   void all_gather(Stream&, Tensor shard, Tensor full) override;
@@ -53,7 +55,10 @@ class ShmComm final : public Comm {
   void run_receive(const Call&);
   void run_await_taken(const Call&);
 
+  void count_moved(int64_t bytes) { traffic_.bytes.fetch_add(bytes, std::memory_order_relaxed); }
+
   ShmPosts posts_;
+  Traffic::Entry& traffic_;
   bool grouping_ = false;          // the host's
   std::vector<Pending> pending_;   // the host's
   std::vector<std::byte*> parts_;  // the lane's

@@ -20,7 +20,7 @@ Comm& ShmGroups::on(Axis axis, Lane lane) {
   if (group.size() == 1) return *(comm = &self_);
   const int slot = shm::axis_slot(axis, lane);
   ShmPlace place{std::string(name_of(lane)), slot, slot, spins_of(world_, lane)};
-  comms_.push_back(std::make_unique<ShmComm>(world_, std::move(group), std::move(place)));
+  comms_.push_back(std::make_unique<ShmComm>(world_, std::move(group), std::move(place), traffic_.entry(axis, lane)));
   return *(comm = comms_.back().get());
 }
 
@@ -33,7 +33,8 @@ Comm& ShmGroups::pipe(int from, int to, bool gradient) {
   const Lane lane = gradient ? (sends ? Lane::send_grad : Lane::recv_grad) : (sends ? Lane::send_act : Lane::recv_act);
   ShmPlace place{std::string(name_of(lane)), shm::pipe_slot(sends ? to : from, sends, gradient),
                  shm::pipe_slot(mesh_.stage, !sends, gradient), spins_of(world_, lane)};
-  comms_.push_back(std::make_unique<ShmComm>(world_, pipe_group(mesh_, from, to, gradient), std::move(place)));
+  comms_.push_back(std::make_unique<ShmComm>(world_, pipe_group(mesh_, from, to, gradient), std::move(place),
+                                             traffic_.entry(Axis::pp, lane)));
   return *(comm = comms_.back().get());
 }
 

@@ -13,7 +13,8 @@ namespace trainer {
 class ShmGroups final : public Groups {
  public:
   // All must live as long. Calls come from one host thread.
-  ShmGroups(ShmWorld& world, const Mesh& mesh, const Stages& stages) : world_(world), mesh_(mesh), stages_(stages) {}
+  ShmGroups(ShmWorld& world, const Mesh& mesh, const Stages& stages, Traffic& traffic)
+      : world_(world), mesh_(mesh), stages_(stages), traffic_(traffic) {}
   Comm& on(Axis, Lane) override;
   Comm& pipe(int from_stage, int to_stage, bool gradient) override;
 
@@ -21,6 +22,7 @@ class ShmGroups final : public Groups {
   ShmWorld& world_;
   const Mesh mesh_;
   const Stages& stages_;
+  Traffic& traffic_;
   SelfComm self_;
   std::array<std::array<Comm*, kLanes>, kAxes> found_{};
   std::map<std::array<int, 3>, Comm*> pipes_;

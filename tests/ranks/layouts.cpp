@@ -92,14 +92,36 @@ class Assembly {
         }
     }
   }
+  void note(const std::string& wrong) {
+    const std::scoped_lock lock(mutex_);
+    wrong_ += wrong;
+  }
   std::string differing() const { return differing_; }
+  std::string wrong() const { return wrong_; }
   auto take() { return std::move(weights_); }
 
  private:
   std::mutex mutex_;
   std::map<std::string, std::vector<float>> weights_;
-  std::string differing_;
+  std::string differing_, wrong_;
 };
+
+// What the communicators moved is what the plan counts, to the byte.
+std::string wrong_traffic(const Rig& rig) {
+  std::map<std::string, int64_t, std::less<>> planned;
+  for (const auto& [what, count] : step_counts(rig.planned).collectives)
+    planned[what.substr(0, what.find(' '))] += count.moved * kSteps;
+  std::string wrong;
+  for (int a = 0; a < kAxes; ++a) {
+    int64_t moved = 0;
+    for (int l = 0; l < kLanes; ++l) moved += rig.traffic->bytes(Axis(a), Lane(l));
+    const auto name = std::string(name_of(Axis(a)));
+    if (moved != planned[name])
+      wrong += fmt::format("{}: rank {} moved {} bytes, the plan says {}\n", name, rig.planned.mesh.rank(), moved,
+                           planned[name]);
+  }
+  return wrong;
+}
 
 std::vector<StepReport> run_rank(const RunSpec& spec, Exchange& exchange, Assembly& assembly) {
   Rig rig = open_rig(plan_run(spec, exchange.size(), exchange.rank()), exchange);
@@ -111,6 +133,7 @@ std::vector<StepReport> run_rank(const RunSpec& spec, Exchange& exchange, Assemb
   for (int64_t step = 0; step < kSteps; ++step)
     steps.push_back(engine.step(train_key(p.spec, p.spec.train.global_batch.count, p.mesh.dp), control_of(spec, step)));
   rig.device->drain();
+  assembly.note(wrong_traffic(rig));
   assembly.add(boxes_of(state_view(p.program, p.model, rig.arena())));
   exchange.all_gather("done");  // nobody unmaps what a peer may still read
   return steps;
@@ -171,6 +194,7 @@ Outcomes run(const Layout& layout) {
     }
   INFO("held differently by two ranks");
   REQUIRE(assembly.differing() == "");
+  REQUIRE(assembly.wrong() == "");
   return {reports[0], assembly.take()};
 }
 

@@ -31,7 +31,7 @@ struct Outcomes {
 inline constexpr int kSteps = 5;
 
 // Runs kSteps steps on layout.ranks() threads. Requires that all ranks report alike, bit for bit, and that elements
-// which several ranks hold are the same bits on all of them.
+// which several ranks hold are the same bits on all of them, and that what was moved is what the plan counts.
 Outcomes run(const Layout&);
 
 }  // namespace trainer::test
