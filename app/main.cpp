@@ -110,10 +110,10 @@ int main(int argc, char** argv) {
     if (const char* faults = std::getenv("TRAINER_FAIL")) trainer::set_failpoints(faults);
     return trainer::run(argc, argv);
   } catch (const trainer::Error& e) {
-    std::cerr << "trainer: " << e.what() << "\n";
+    std::cerr << fmt::format("trainer: {}\n", e.what());
     return int(e.code());
   } catch (const std::exception& e) {
-    std::cerr << "trainer: " << e.what() << "\n";
+    std::cerr << fmt::format("trainer: {}\n", e.what());
     return int(trainer::Exit::usage);
   }
 }

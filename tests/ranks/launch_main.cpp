@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
   try {
     return trainer::run(argc, argv);
   } catch (const trainer::Error& e) {
-    std::cerr << "launch_main: " << e.what() << "\n";
+    std::cerr << fmt::format("launch_main: {}\n", e.what());
     return int(e.code());
   }
 }
