@@ -7,7 +7,6 @@
 #include <map>
 
 #include "core/base/error.h"
-#include "core/base/host.h"
 #include "parallel/comm/coordinator.h"
 
 namespace trainer {
@@ -60,7 +59,7 @@ std::string Rendezvous::hello() const {
                     .build = o.build,
                     .host = o.host,
                     .pid = std::to_string(getpid()),
-                    .machine = machine_id()});
+                    .machine = o.machine});
 }
 
 void Rendezvous::open() {

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/host.h"
 #include "parallel/comm/exchange.h"
 #include "parallel/comm/frame.h"
 
@@ -17,7 +18,8 @@ namespace trainer {
 
 struct RendezvousOptions {
   int world = 1, rank = 0;
-  std::string host;             // this host, as others shall call it
+  std::string host;  // this host, as others shall call it
+  std::string machine = machine_id();
   std::string coordinator;      // rank 0's host; where it equals `host`, the loopback device is used
   std::vector<uint16_t> ports;  // rank 0 listens on the first that is free
   // A connection of another job or restart is not for us.

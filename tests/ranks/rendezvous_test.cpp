@@ -86,7 +86,9 @@ TEST_CASE("all_gather tells every rank what all said, in order", "[rendezvous]")
     Rendezvous r(as_rank(o, rank));
     for (int round = 0; round < 20; ++round) {
       // Sizes from nothing to more than a socket's buffer.
-      const auto share = [&](int who) { return std::string(size_t(who * round * 1000), char('a' + who)); };
+      const auto share = [&](int who) {
+        return std::string(size_t(who * round * (world < 16 ? 2000 : 100)), char('a' + who));
+      };
       const std::vector<std::string> all = r.all_gather(share(rank));
       check(all.size() == size_t(world), Exit::usage, "size");
       for (int who = 0; who < world; ++who)
@@ -106,7 +108,7 @@ TEST_CASE("ranks of several hosts know who is on theirs", "[rendezvous]") {
   const char* hosts[] = {"here", "there", "here", "there"};
   const auto thrown = on_ranks(4, [&](int rank) {
     RendezvousOptions mine = as_rank(o, rank);
-    mine.host = hosts[rank];
+    mine.host = mine.machine = hosts[rank];
     mine.coordinator = rank % 2 ? "127.0.0.1" : "here";
     Rendezvous r(mine);
     check(r.self().local_rank == rank / 2 && r.self().local_size == 2, Exit::usage, "local");
