@@ -1,52 +1,21 @@
 #include "app/ckpt_diff.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <set>
 
-#include "io/convert.h"
+#include "app/ckpt_tensors.h"
 
 namespace trainer {
 namespace {
 
-// Numbers in names compare as numbers.
-bool natural_less(std::string_view a, std::string_view b) {
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  while (!a.empty() && !b.empty()) {
-    if (is_digit(a[0]) && is_digit(b[0])) {
-      uint64_t x = 0, y = 0;
-      const auto a_end = std::from_chars(a.data(), a.data() + a.size(), x).ptr;
-      const auto b_end = std::from_chars(b.data(), b.data() + b.size(), y).ptr;
-      if (x != y) return x < y;
-      a.remove_prefix(size_t(a_end - a.data()));
-      b.remove_prefix(size_t(b_end - b.data()));
-      continue;
-    }
-    if (a[0] != b[0]) return a[0] < b[0];
-    a.remove_prefix(1);
-    b.remove_prefix(1);
-  }
-  return a.size() < b.size();
-}
-
 struct InModelOrder {
-  bool operator()(const std::string& a, const std::string& b) const {
-    const bool a_moment = a.starts_with(kOptimizerPrefix), b_moment = b.starts_with(kOptimizerPrefix);
-    return a_moment != b_moment ? b_moment : natural_less(a, b);
-  }
+  bool operator()(const std::string& a, const std::string& b) const { return before_in_model(a, b); }
 };
 
-std::vector<float> values_of(const Checkpoint& c, const StoredTensor& t) {
-  const std::vector<std::byte> stored = read_tensor(c, t.name);
-  std::vector<float> values(size_t(t.shape.elements()));
-  convert(stored.data(), t.type, reinterpret_cast<std::byte*>(values.data()), DType::f32, t.shape.elements());
-  return values;
-}
-
 std::string first_difference(const Checkpoint& a, const Checkpoint& b, const StoredTensor& t) {
-  const std::vector<float> x = values_of(a, t), y = values_of(b, t);
+  const std::vector<float> x = stored_values(a, t), y = stored_values(b, t);
   const auto differs = [&](size_t i) { return std::memcmp(&x[i], &y[i], sizeof x[i]) != 0; };
   size_t first = x.size(), count = 0;
   double largest = 0;

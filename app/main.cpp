@@ -10,6 +10,7 @@
 #include "app/evaluate.h"
 #include "app/generate.h"
 #include "app/launch.h"
+#include "app/parity.h"
 #include "app/place.h"
 #include "app/plan_command.h"
 #include "app/train.h"
@@ -87,6 +88,7 @@ int run(int argc, char** argv) {
   add_bench_commands(app, exit_code);
   add_generate_command(app, exit_code);
   add_evaluate_command(app, exit_code);
+  add_parity_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) { return app.exit(e) == 0 ? int(Exit::done) : int(Exit::usage); }
