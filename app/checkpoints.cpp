@@ -70,8 +70,8 @@ std::optional<Position> Checkpoints::restore() {
   auto resumed = resume_newest(directory_, view_, votes_);
   if (!resumed) return std::nullopt;
   refused_ = std::move(resumed->refused);
-  const RunState& run = resumed->checkpoint.manifest.run;
-  return Position{run.step, run.tokens, run.data_hash};
+  const Manifest& manifest = resumed->checkpoint.manifest;
+  return Position{manifest.run.step, manifest.run.tokens, manifest.run.data_hash, manifest.state_hash};
 }
 
 void Checkpoints::load_weights(const std::string& path) {

@@ -15,6 +15,7 @@ struct Position {
   int64_t step = 0;    // finished
   int64_t tokens = 0;  // unmasked, trained on
   uint64_t data_hash = 0;
+  uint64_t state_hash = 0;  // of what was loaded: the checkpoint's, which loading compares with
 };
 
 // A rank's state as checkpoints see it. Borrowed: what it is made of outlives the view.

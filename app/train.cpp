@@ -88,7 +88,9 @@ class Attempt {
                              short_bytes(double(program.arena_bytes)), short_bytes(double(kAllowanceBytes)), device));
     for (const Refusal& r : checkpoints_.refused())
       journal_.say(fmt::format("refused checkpoint step-{}: {}", r.step, r.why));
-    if (at_.step > 0) journal_.say(fmt::format("resumed from step {} ({} tokens)", at_.step, at_.tokens));
+    if (at_.step > 0)
+      journal_.say(
+          fmt::format("resumed from step {} ({} tokens), state {:016x}", at_.step, at_.tokens, at_.state_hash));
   }
 
   // Step numbers in messages count from 1: step N is the N-th update.

@@ -20,6 +20,13 @@ series() {
   sed -nE 's/.*"kind":"step","step":([0-9]+),.*"loss_hex":"([^"]*)".*"grad_norm_hex":"([^"]*)".*/\1 \2 \3/p' "$1/metrics.jsonl" |
     awk '{line[$1] = $0} END {for (step in line) print line[step]}' | sort -n
 }
+# The same steps' losses and gradient norms, to 1e-5: close A B.
+close() {
+  local part='s/.*"kind":"step","step":([0-9]+),"loss":([^,]*),.*"grad_norm":([^,]*),.*/\1 \2 \3/p'
+  paste -d ' ' <(sed -nE "$part" "$1/metrics.jsonl") <(sed -nE "$part" "$2/metrics.jsonl") |
+    awk '{ok = $1 == $4; for (i = 2; i <= 3; i++) {d = $i / $(i + 3) - 1; ok = ok && d < 1e-5 && d > -1e-5}
+          if (!ok) {print; bad = 1}} END {exit bad || NR == 0}' >&2 || fail "$2: not the losses of $1"
+}
 field() { sed -nE "s/.*\"$2\":\"?([^,\"}]*)\"?[,}].*/\1/p" "$1"; }
 
 # A corpus of bytes that any machine has, and a small model on it.
