@@ -67,7 +67,7 @@ ParamId ModelBuilder::stack(std::string name, const std::vector<Part>& parts, in
       p.local.dims[d] = lo + cut.room;
     }
     at = p.local[dimension];
-    sizes_[part.tensor] = piece.logical.elements();
+    if (tensors_.insert(part.tensor).second) result_.parameters += piece.logical.elements();
     const bool empty = std::any_of(part.cuts.begin(), part.cuts.end(), [](const Cut& c) { return c.size() == 0; });
     if (!empty) append_piece(p.pieces, std::move(piece), dimension);
   }
@@ -102,12 +102,6 @@ ParamId ModelBuilder::table(std::string name, std::string tensor) {
   Cut rows = even_cut(model().vocab_size, mesh_.slice, mesh_.tp);
   rows.room = table_rows();
   return matrix(std::move(name), std::move(tensor), rows, uncut(model().hidden_size), weights());
-}
-
-int64_t ModelBuilder::parameters() const {
-  int64_t sum = 0;
-  for (const auto& [tensor, size] : sizes_) sum += size;
-  return sum;
 }
 
 void ModelBuilder::block(std::unique_ptr<Block> b, int layer) {

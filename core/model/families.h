@@ -1,7 +1,7 @@
 // The one table of model families: what each is made of, and who builds it. A new family is a file with a `build_`
 // function and a line in families.cpp.
 #pragma once
-#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -54,14 +54,12 @@ class ModelBuilder {
 
   void block(std::unique_ptr<Block>, int layer);
   Model take() { return std::move(result_); }
-  // Of the whole model: this rank's pieces may leave out a tensor of which it has padding only.
-  int64_t parameters() const;
 
  private:
   const RunSpec& spec_;
   const Mesh& mesh_;
   Model result_;
-  std::map<std::string, int64_t> sizes_;  // of the logical tensors
+  std::set<std::string> tensors_;
 };
 
 struct FamilyTraits {

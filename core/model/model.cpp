@@ -1,8 +1,5 @@
 #include "core/model/model.h"
 
-#include <set>
-#include <string_view>
-
 #include "core/model/families.h"
 
 namespace trainer {
@@ -34,18 +31,10 @@ Model build_model(const RunSpec& spec, const Mesh& mesh) {
   check_sizes(spec, mesh);
   ModelBuilder builder(spec, mesh);
   traits_of(spec.model.family).build(builder);
-  const int64_t wanted = parameter_count(spec.model), built = builder.parameters();
+  Model model = builder.take();
+  const int64_t wanted = parameter_count(spec.model), built = parameter_count(model);
   check(wanted == built, Exit::spec, "model: the spec has {} parameters, the built model {}", wanted, built);
-  return builder.take();
-}
-
-int64_t parameter_count(const Model& model) {
-  std::set<std::string_view> seen;
-  int64_t count = 0;
-  for (const Param& p : model.params)
-    for (const Param::Piece& piece : p.pieces)
-      if (seen.insert(piece.tensor).second) count += piece.logical.elements();
-  return count;
+  return model;
 }
 
 RecomputeLevel recompute_level(const RecomputeSpec& spec, int layer) {

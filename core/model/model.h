@@ -16,6 +16,7 @@ struct Model {
   std::vector<Param> params;
   std::vector<std::unique_ptr<Block>> blocks;
   std::vector<int> layer;
+  int64_t parameters = 0;  // of the whole model: a slice of tp may have nothing of a tensor
 };
 
 // The shapes of this rank, for micro-batches of `train.micro_batch` x `data.seq_len`. Throws Error(spec) where the spec and the
@@ -24,8 +25,8 @@ Model build_model(const RunSpec&, const Mesh&);
 
 // From the spec alone, by the architecture's formula: padding excluded, tied embeddings once.
 int64_t parameter_count(const ModelSpec&);
-// Of a built model: the sizes of the distinct logical tensors of its pieces. A slice of tp may have nothing of a tensor.
-int64_t parameter_count(const Model&);
+// Of a built model: the sizes of its distinct logical tensors.
+inline int64_t parameter_count(const Model& m) { return m.parameters; }
 
 RecomputeLevel recompute_level(const RecomputeSpec&, int layer);
 
