@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "app/bench/comm.h"
 #include "app/wire.h"
 #include "core/base/error.h"
 
@@ -76,6 +77,17 @@ void add_bench_commands(CLI::App& app, int& exit_code) {
         c.add_option("overrides", o.overrides, "section.key=value");
       },
       bench_step);
+  auto* comm = bench->add_subcommand("comm", "collectives between local processes, beside the memory's bandwidth");
+  auto o = std::make_shared<CommBenchOptions>();
+  auto json = std::make_shared<bool>(false);
+  comm->add_flag("--json", *json, "print one JSON object");
+  comm->add_option("--ranks", o->ranks, "processes")->capture_default_str();
+  comm->add_option("--max", o->max, "the largest tensor")->capture_default_str();
+  comm->add_option("--against", o->against, "openmpi, gloo: compare in this run")->delimiter(',');
+  comm->callback([o, json, &exit_code] {
+    print_comm_figures(bench_comm(*o), *o, *json);
+    exit_code = int(Exit::done);
+  });
 }
 
 }  // namespace trainer

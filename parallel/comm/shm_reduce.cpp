@@ -18,26 +18,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using DF = hn::ScalableTag<float>;
 using DU = hn::RebindToUnsigned<DF>;
-using DB = hn::Rebind<hwy::bfloat16_t, DF>;
 using V = hn::Vec<DF>;
+using U = hn::Vec<DU>;
 constexpr DF df{};
+constexpr DU du{};
 constexpr size_t kWidth = hn::MaxLanes(DF());
-
-HWY_INLINE V load(const float* p) { return hn::LoadU(df, p); }
-HWY_INLINE V load(const bf16* p) {
-  return hn::PromoteTo(df, hn::LoadU(DB(), reinterpret_cast<const hwy::bfloat16_t*>(p)));
-}
-HWY_INLINE void store(V v, float* p) { hn::StoreU(v, df, p); }
-// To the nearest, ties to even; NaN stays NaN.
-HWY_INLINE void store(V v, bf16* p) {
-  const DU du;
-  const auto bits = hn::BitCast(du, v);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-  const auto rounded = hn::Add(bits, hn::Add(hn::Set(du, 0x7fff), odd));
-  const auto quiet = hn::BitCast(df, hn::Or(bits, hn::Set(du, 0x400000)));
-  const V out = hn::IfThenElse(hn::IsNaN(v), quiet, hn::BitCast(df, rounded));
-  hn::StoreU(hn::DemoteTo(DB(), out), DB(), reinterpret_cast<hwy::bfloat16_t*>(p));
-}
 
 template <bool kMax>
 HWY_INLINE V fold(V sum, V x) {
@@ -45,38 +30,92 @@ HWY_INLINE V fold(V sum, V x) {
   else return hn::Add(sum, x);
 }
 
-// out = first + more[0] + more[1] + ...
+// The fp32 sums of kStep neighbouring elements of type T; between two passes they lie in a buffer as they are.
+template <class T>
+struct Sums;
+
+template <>
+struct Sums<float> {
+  static constexpr size_t kStep = kWidth;
+  V v;
+  HWY_INLINE void load(const float* p) { v = hn::LoadU(df, p); }
+  HWY_INLINE void store(float* p) const { hn::StoreU(v, df, p); }
+  template <bool kMax>
+  HWY_INLINE void add(const float* p) {
+    v = fold<kMax>(v, hn::LoadU(df, p));
+  }
+};
+
+// Two bf16 share a 32-bit lane: the odd one is its upper half, the even one is shifted there. No lane is crossed.
+template <>
+struct Sums<bf16> {
+  static constexpr size_t kStep = 2 * kWidth;
+  V even, odd;
+  HWY_INLINE static U lanes(const bf16* p) { return hn::LoadU(du, reinterpret_cast<const uint32_t*>(p)); }
+  HWY_INLINE static V even_of(U u) { return hn::BitCast(df, hn::ShiftLeft<16>(u)); }
+  HWY_INLINE static V odd_of(U u) { return hn::BitCast(df, hn::And(u, hn::Set(du, 0xffff0000))); }
+  // To the nearest, ties to even, in the upper half. A NaN here comes from a bf16 or is the default one, so its lower
+  // half is zero and no carry can make a number of it.
+  HWY_INLINE static U rounded(V v) {
+    const U bits = hn::BitCast(du, v);
+    const U odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+    return hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff)));
+  }
+  HWY_INLINE void load(const float* p) {
+    even = hn::LoadU(df, p);
+    odd = hn::LoadU(df, p + kWidth);
+  }
+  HWY_INLINE void load(const bf16* p) {
+    const U u = lanes(p);
+    even = even_of(u);
+    odd = odd_of(u);
+  }
+  HWY_INLINE void store(float* p) const {
+    hn::StoreU(even, df, p);
+    hn::StoreU(odd, df, p + kWidth);
+  }
+  HWY_INLINE void store(bf16* p) const {
+    const U upper = hn::And(rounded(odd), hn::Set(du, 0xffff0000)), lower = hn::ShiftRight<16>(rounded(even));
+    hn::StoreU(hn::Or(upper, lower), du, reinterpret_cast<uint32_t*>(p));
+  }
+  template <bool kMax>
+  HWY_INLINE void add(const bf16* p) {
+    const U u = lanes(p);
+    even = fold<kMax>(even, even_of(u));
+    odd = fold<kMax>(odd, odd_of(u));
+  }
+};
+
+// out = first + more[0] + more[1] + ...; `first` and `out` are of T, or sums.
 template <bool kMax, class First, class T, class Out>
 void fold_block(const First* first, const T* const* more, size_t count, Out* out, size_t n) {
+  constexpr size_t kStep = Sums<T>::kStep;
   size_t i = 0;
-  for (; i + 4 * kWidth <= n; i += 4 * kWidth) {
-    V s0 = load(first + i), s1 = load(first + i + kWidth), s2 = load(first + i + 2 * kWidth),
-      s3 = load(first + i + 3 * kWidth);
+  for (; i + 2 * kStep <= n; i += 2 * kStep) {
+    Sums<T> a, b;
+    a.load(first + i);
+    b.load(first + i + kStep);
     for (size_t r = 0; r < count; ++r) {
-      const T* x = more[r] + i;
-      s0 = fold<kMax>(s0, load(x));
-      s1 = fold<kMax>(s1, load(x + kWidth));
-      s2 = fold<kMax>(s2, load(x + 2 * kWidth));
-      s3 = fold<kMax>(s3, load(x + 3 * kWidth));
+      a.template add<kMax>(more[r] + i);
+      b.template add<kMax>(more[r] + i + kStep);
     }
-    store(s0, out + i);
-    store(s1, out + i + kWidth);
-    store(s2, out + i + 2 * kWidth);
-    store(s3, out + i + 3 * kWidth);
+    a.store(out + i);
+    b.store(out + i + kStep);
   }
-  for (; i < n; i += kWidth) {
-    const size_t lanes = std::min(kWidth, n - i);
-    HWY_ALIGN First a[kWidth] = {};
-    HWY_ALIGN T b[kWidth] = {};
-    HWY_ALIGN Out c[kWidth];
-    std::copy_n(first + i, lanes, a);
-    V s = load(a);
+  for (; i < n; i += kStep) {
+    const size_t lanes = std::min(kStep, n - i);
+    HWY_ALIGN First start[kStep] = {};
+    HWY_ALIGN T next[kStep] = {};
+    HWY_ALIGN Out end[kStep];
+    std::copy_n(first + i, std::is_same_v<First, T> ? lanes : kStep, start);
+    Sums<T> a;
+    a.load(start);
     for (size_t r = 0; r < count; ++r) {
-      std::copy_n(more[r] + i, lanes, b);
-      s = fold<kMax>(s, load(b));
+      std::copy_n(more[r] + i, lanes, next);
+      a.template add<kMax>(next);
     }
-    store(s, c);
-    std::copy_n(c, lanes, out + i);
+    a.store(end);
+    std::copy_n(end, std::is_same_v<Out, T> ? lanes : kStep, out + i);
   }
 }
 
@@ -86,7 +125,7 @@ constexpr size_t kBlock = 2048, kSources = 6;
 template <bool kMax, class T>
 void fold_all(const T* const* from, size_t count, T* out, size_t n) {
   if (count <= kSources) return fold_block<kMax>(from[0], from + 1, count - 1, out, n);
-  HWY_ALIGN float sums[kBlock];
+  HWY_ALIGN float sums[kBlock + 2 * kWidth];  // the last step is whole
   fold_block<kMax>(from[0], from + 1, kSources - 1, sums, n);
   size_t done = kSources;
   for (; done + kSources < count; done += kSources) fold_block<kMax>(sums, from + done, kSources, sums, n);
