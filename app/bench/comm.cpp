@@ -18,6 +18,7 @@
 #include "core/spec/quantity.h"
 #include "kernels/cpu/cpu_device.h"
 #include "parallel/comm/shm_comm.h"
+#include "parallel/comm/shm_copy.h"
 
 namespace trainer {
 namespace {
@@ -41,7 +42,8 @@ class Bench {
       : exchange_(exchange),
         arena_(memory_.reserve(size_t(2 * max + 4096 * exchange.size()))),
         world_(exchange, memory_, ranks(exchange.size())),
-        comm_(world_, GroupName{"world", exchange.rank(), ranks(exchange.size())}, place(world_)),
+        comm_(world_, GroupName{"world", exchange.rank(), ranks(exchange.size())}, place(world_),
+              traffic_.entry(Axis::world, Lane::compute)),
         device_(arena_, cpu::ScratchMap{}, cpu::CpuOptions{.threads = 1, .pin = false}),
         lane_(device_.lane(Lane::compute)) {
     data_[0] = arena_.data();
@@ -57,7 +59,8 @@ class Bench {
       for (int64_t bytes = kSmallest; bytes <= max; bytes *= 4) {
         CommFigure f{c.name, bytes, seconds_of([&] { c.issue(bytes); }), 0, 0, {}};
         if (c.moved > 0) {
-          const double copy = seconds_of([&] { issue_copy(bytes); });
+          const double copy = std::min(seconds_of([&] { issue_copy<std::memcpy>(bytes); }),
+                                       seconds_of([&] { issue_copy<copy_bytes>(bytes); }));
           f.bus = c.bus * double(bytes) / f.seconds;
           f.roof = c.bus * double(bytes) / (copy * c.moved / 2);
         }
@@ -88,6 +91,7 @@ class Bench {
   std::vector<Case> cases();
   void issue_all_to_all(int64_t bytes);
   void issue_shift(int64_t bytes);
+  template <auto copy>
   void issue_copy(int64_t bytes);
   double seconds_of(const std::function<void()>& issue);
   double slowest(double seconds);
@@ -96,6 +100,7 @@ class Bench {
   SharedMemory memory_;
   std::span<std::byte> arena_;
   ShmWorld world_;
+  Traffic traffic_;
   ShmComm comm_;
   cpu::CpuDevice device_;
   Stream& lane_;
@@ -155,6 +160,7 @@ void Bench::issue_shift(int64_t bytes) {  // to the next rank, from the previous
   comm_.end_group(lane_);
 }
 
+template <auto copy>
 void Bench::issue_copy(int64_t bytes) {
   struct Args {
     std::byte *to, *from;
@@ -163,7 +169,7 @@ void Bench::issue_copy(int64_t bytes) {
   lane_.submit(
       [](Stream&, const void* p) {
         const Args& a = *static_cast<const Args*>(p);
-        std::memcpy(a.to, a.from, a.bytes);
+        copy(a.to, a.from, a.bytes);
       },
       &args, sizeof args);
 }

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <numeric>
 
 #include "core/base/error.h"
 #include "core/device/collective.h"
+#include "parallel/comm/shm_copy.h"
 
 namespace trainer {
 
@@ -29,10 +29,6 @@ struct ShmComm::Call {
 namespace {
 
 bool overlap(const Tensor& a, const Tensor& b) { return a.data < b.data + b.bytes() && b.data < a.data + a.bytes(); }
-
-void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
-  if (to != from && bytes) std::memcpy(to, from, bytes);
-}
 
 }  // namespace
 

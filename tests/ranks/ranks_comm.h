@@ -40,13 +40,15 @@ class TestRank {
   std::unique_ptr<ShmComm> comm(int size, Lane lane = Lane::compute, const std::string& key = "world") {
     const int slot = shm::axis_slot(Axis::world, lane);
     return std::make_unique<ShmComm>(world_, GroupName{key, rank(), all(size)},
-                                     ShmPlace{std::string(name_of(lane)), slot, slot, 100});
+                                     ShmPlace{std::string(name_of(lane)), slot, slot, 100},
+                                     traffic_.entry(Axis::world, lane));
   }
 
  private:
   SharedMemory memory_;
   std::span<std::byte> arena_;
   ShmWorld world_;
+  Traffic traffic_;
   std::unique_ptr<cpu::CpuDevice> device_;
   size_t top_ = 0;
 };

@@ -5,6 +5,7 @@
 
 #include "core/base/hash.h"
 #include "core/tensor/bf16.h"
+#include "parallel/comm/shm_copy.h"
 #include "tests/ranks/ranks_comm.h"
 
 using namespace trainer;
@@ -189,6 +190,18 @@ TEST_CASE("sums over more ranks than one pass takes keep their order, and NaN wi
     }
   }
   REQUIRE_THROWS_WITH(check_reduces({Comm::Reduce::sum, DType::u8}), Catch::Contains("u8"));
+}
+
+TEST_CASE("large copies are whole at any alignment") {
+  const size_t n = (size_t{8} << 20) + 777;
+  std::vector<std::byte> from(n + 200), to(n + 200);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = std::byte(scramble(i) & 0xff);
+  for (const size_t begin : {0, 1, 63, 100}) {
+    std::fill(to.begin(), to.end(), std::byte{0});
+    copy_bytes(to.data() + begin, from.data() + 7, n);
+    REQUIRE(std::memcmp(to.data() + begin, from.data() + 7, n) == 0);
+    REQUIRE(to[begin + n] == std::byte{0});
+  }
 }
 
 TEST_CASE("two lanes at once, with random delays, never mix") {
