@@ -1,5 +1,6 @@
 #include "app/connect.h"
 
+#include <algorithm>
 #include <iterator>
 #include <sstream>
 
@@ -29,8 +30,16 @@ std::unique_ptr<Exchange> connect_ranks(const Place& place, const std::string& s
   return std::make_unique<Rendezvous>(rendezvous_options(place, spec));
 }
 
-std::vector<int> ranks_of_machine(Exchange& exchange) {
+std::vector<int> machines_of_ranks(Exchange& exchange) {
   const std::vector<std::string> machines = exchange.all_gather(machine_id());
+  std::vector<int> numbers;
+  for (const std::string& machine : machines)
+    numbers.push_back(int(std::find(machines.begin(), machines.end(), machine) - machines.begin()));
+  return numbers;
+}
+
+std::vector<int> ranks_of_machine(Exchange& exchange) {
+  const std::vector<int> machines = machines_of_ranks(exchange);
   std::vector<int> ranks;
   for (size_t r = 0; r < machines.size(); ++r)
     if (machines[r] == machines[size_t(exchange.rank())]) ranks.push_back(int(r));

@@ -15,6 +15,8 @@ RendezvousOptions rendezvous_options(const Place& place, const std::string& spec
 // A world of one needs no others: SoloExchange.
 std::unique_ptr<Exchange> connect_ranks(const Place& place, const std::string& spec);
 
+// By rank, the number of its machine: the first rank on it. Collective.
+std::vector<int> machines_of_ranks(Exchange&);
 // The ranks of this rank's machine, ascending. Collective.
 std::vector<int> ranks_of_machine(Exchange&);
 

@@ -149,7 +149,7 @@ std::vector<Key<RunSpec>> make_table() {
       KEY(parallel.zero, integer({0, 3}), "ZeRO stage: 1 shards optimizer state over dp, 2 gradients as well, 3 weights as well."),
       KEY(parallel.zero_shard, or_word("all", integer({1, 1 << 20})), "Ranks of a shard group (HSDP)."),
       KEY(parallel.zero_keep, integer({0, 10'000}), "ZeRO-3: this many layers stay gathered."),
-      KEY(parallel.comm, word({"auto", "shm", "tcp", "nccl"}), "Transport of the collectives."),
+      KEY(parallel.comm, word({"auto", "shm", "tcp", "nccl"}), "Transport of the collectives; auto: shm within a host, tcp between hosts; tcp: also between ranks of one."),
       KEY(parallel.order, list_of(word({"tp", "cp", "dp", "pp"}), {4, 4}), "Axes of the mesh, innermost first."),
       KEY(parallel.pipeline.schedule, pipeline_kind(), "Order of forward and backward passes in the pipeline."),
       KEY(parallel.pipeline.virtual_stages, integer({1, 1000}), "Chunks of layers a stage holds."),

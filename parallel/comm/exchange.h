@@ -23,6 +23,8 @@ class Exchange {
   // This rank ends in order (`why` empty) or gives up (`why`: its message, told to all). A connection that closes
   // afterwards is no death.
   virtual void leave(std::string_view why) noexcept = 0;
+  // Where the process of a rank can be reached from this one's host, in numbers.
+  virtual std::string address_of(int /*rank*/) const { return "127.0.0.1"; }
 };
 
 // A world of one.

@@ -57,6 +57,7 @@ class Rendezvous final : public Exchange {
   std::vector<std::string> all_gather(std::string_view mine) override;
   void on_failure(FailureHandler handler) override;
   void leave(std::string_view why) noexcept override;
+  std::string address_of(int rank) const override { return peers_[size_t(rank)].address; }
 
   const std::vector<Peer>& peers() const { return peers_; }  // by rank
   const Peer& self() const { return peers_[size_t(options_.rank)]; }

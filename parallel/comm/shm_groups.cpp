@@ -13,28 +13,40 @@ int spins_of(const ShmWorld& world, Lane lane) {
 
 }  // namespace
 
+ShmPlace ShmGroups::place(Axis axis, Lane lane) const {
+  const int slot = shm::axis_slot(axis, lane);
+  return {std::string(name_of(lane)), slot, slot, spins_of(world_, lane)};
+}
+
+Lane ShmGroups::pipe_lane(int from, bool gradient) const {
+  if (mesh_.stage == from) return gradient ? Lane::send_grad : Lane::send_act;
+  return gradient ? Lane::recv_grad : Lane::recv_act;
+}
+
+ShmPlace ShmGroups::pipe_place(int from, int to, bool gradient) const {
+  check(from != to && mesh_.pp <= shm::kMaxStages, Exit::rank, "[shm] pipe {} > {} of {} stages, at most {}", from, to,
+        mesh_.pp, shm::kMaxStages);
+  const bool sends = mesh_.stage == from;
+  const Lane lane = pipe_lane(from, gradient);
+  return {std::string(name_of(lane)), shm::pipe_slot(sends ? to : from, sends, gradient),
+          shm::pipe_slot(mesh_.stage, !sends, gradient), spins_of(world_, lane)};
+}
+
 Comm& ShmGroups::on(Axis axis, Lane lane) {
   Comm*& comm = found_[size_t(axis)][size_t(lane)];
   if (comm) return *comm;
-  GroupName group = group_of(mesh_, stages_, axis);
+  const GroupName group = group_of(mesh_, stages_, axis);
   if (group.size() == 1) return *(comm = &self_);
-  const int slot = shm::axis_slot(axis, lane);
-  ShmPlace place{std::string(name_of(lane)), slot, slot, spins_of(world_, lane)};
-  comms_.push_back(std::make_unique<ShmComm>(world_, std::move(group), std::move(place), traffic_.entry(axis, lane)));
+  comms_.push_back(std::make_unique<ShmComm>(world_, group, place(axis, lane), traffic_.entry(axis, lane)));
   return *(comm = comms_.back().get());
 }
 
 Comm& ShmGroups::pipe(int from, int to, bool gradient) {
   Comm*& comm = pipes_[{from, to, gradient}];
   if (comm) return *comm;
-  check(from != to && mesh_.pp <= shm::kMaxStages, Exit::rank, "[shm] pipe {} > {} of {} stages, at most {}", from, to,
-        mesh_.pp, shm::kMaxStages);
-  const bool sends = mesh_.stage == from;
-  const Lane lane = gradient ? (sends ? Lane::send_grad : Lane::recv_grad) : (sends ? Lane::send_act : Lane::recv_act);
-  ShmPlace place{std::string(name_of(lane)), shm::pipe_slot(sends ? to : from, sends, gradient),
-                 shm::pipe_slot(mesh_.stage, !sends, gradient), spins_of(world_, lane)};
-  comms_.push_back(std::make_unique<ShmComm>(world_, pipe_group(mesh_, from, to, gradient), std::move(place),
-                                             traffic_.entry(Axis::pp, lane)));
+  comms_.push_back(std::make_unique<ShmComm>(world_, pipe_group(mesh_, from, to, gradient),
+                                             pipe_place(from, to, gradient),
+                                             traffic_.entry(Axis::pp, pipe_lane(from, gradient))));
   return *(comm = comms_.back().get());
 }
 

@@ -17,6 +17,10 @@ class ShmGroups final : public Groups {
       : world_(world), mesh_(mesh), stages_(stages), traffic_(traffic) {}
   Comm& on(Axis, Lane) override;
   Comm& pipe(int from_stage, int to_stage, bool gradient) override;
+  // Where this rank's words of a communicator lie.
+  ShmPlace place(Axis, Lane) const;
+  ShmPlace pipe_place(int from_stage, int to_stage, bool gradient) const;
+  Lane pipe_lane(int from_stage, bool gradient) const;  // of this rank's end
 
  private:
   ShmWorld& world_;

@@ -18,20 +18,21 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 // The phase is 2k-1 at the arrival and 2k at the departure of operation k.
 uint32_t operation_at(uint32_t phase) { return (phase + Word::kStep) / (2 * Word::kStep); }
 
-uint64_t hash_of(const GroupName& group) {
-  uint64_t h = hash_text(group.key);
-  for (const int r : group.members) h = scramble(h ^ uint64_t(r));
-  return h;
-}
-
 std::string describe(uint64_t op, uint64_t dtype, uint64_t bytes) {
   const std::string_view name = name_of(Op(op));
   if (Op(op) == Op::barrier || Op(op) == Op::none) return std::string(name);
   return fmt::format("{} of {} bytes {}", name, bytes, name_of(DType(dtype)));
 }
-std::string describe(const ShmMessage& m) { return describe(uint64_t(m.op), uint64_t(m.dtype), m.bytes); }
 
 }  // namespace
+
+std::string describe(const ShmMessage& m) { return describe(uint64_t(m.op), uint64_t(m.dtype), m.bytes); }
+
+uint64_t hash_of(const GroupName& group) {
+  uint64_t h = hash_text(group.key);
+  for (const int r : group.members) h = scramble(h ^ uint64_t(r));
+  return h;
+}
 
 ShmPosts::ShmPosts(ShmWorld& world, GroupName group, ShmPlace place)
     : world_(world),

@@ -27,6 +27,9 @@ struct ShmMessage {
   const std::byte* rows = nullptr;
 };
 
+std::string describe(const ShmMessage&);  // "all_reduce sum of 64 bytes f32"
+uint64_t hash_of(const GroupName&);
+
 class ShmPosts {
  public:
   ShmPosts(ShmWorld&, GroupName, ShmPlace);

@@ -12,7 +12,9 @@ namespace trainer {
 class TestRank {
  public:
   explicit TestRank(Exchange& exchange, uint64_t delay_seed = 0, size_t bytes = size_t{1} << 20)
-      : arena_(memory_.reserve(bytes)), world_(exchange, memory_, all(exchange.size())) {
+      : TestRank(exchange, all(exchange.size()), delay_seed, bytes) {}
+  TestRank(Exchange& exchange, const std::vector<int>& ranks_of_host, uint64_t delay_seed, size_t bytes)
+      : arena_(memory_.reserve(bytes)), world_(exchange, memory_, ranks_of_host) {
     cpu::CpuOptions options{.threads = 1, .pin = false};
     if (delay_seed) options.delay_seed = delay_seed + uint64_t(exchange.rank());
     device_ = std::make_unique<cpu::CpuDevice>(arena_, cpu::ScratchMap{}, options);
@@ -43,6 +45,8 @@ class TestRank {
                                      ShmPlace{std::string(name_of(lane)), slot, slot, 100},
                                      traffic_.entry(Axis::world, lane));
   }
+
+  Traffic& traffic() { return traffic_; }
 
  private:
   SharedMemory memory_;

@@ -1,0 +1,105 @@
+// Messages between ranks of several hosts, over UCX. A rank has a port per lane, used by that lane's thread only: all
+// progress is made there, within waits. docs/communication.md
+#pragma once
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "parallel/comm/shm_world.h"
+
+namespace trainer {
+
+// Which operation a message belongs to; travels before it.
+struct MessageHeader {
+  uint64_t group = 0;  // hash of the group's key and members
+  uint64_t bytes = 0;  // of the operation's tensor
+  uint64_t part = 0, part_bytes = 0;
+  uint32_t epoch = 0, sequence = 0;
+  uint32_t members = 0;  // of the group
+  uint32_t had = 0;      // in a notice: how many messages of its receiver the sender has had
+  shm::Op op = shm::Op::none;
+  DType dtype = DType::u8;
+};
+
+// The other end: a rank's port of a lane. The lanes differ where the two ends of a pipe do.
+struct RemotePort {
+  int rank = 0;
+  Lane lane = Lane::compute;
+  auto operator<=>(const RemotePort&) const = default;
+};
+
+class Network;
+struct Ucx;
+
+class Port {
+ public:
+  Port(const Network&, Lane);
+  ~Port();
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
+
+  struct Transfer;  // a message on its way
+  // Return at once; the bytes stay in place until wait(). Messages of one pair of ports meet in the order in which they
+  // were begun at each end. `header.part_bytes` are moved.
+  Transfer* begin_send(const RemotePort& to, const MessageHeader& header, const std::byte* bytes);
+  Transfer* begin_receive(const RemotePort& from, const MessageHeader& expected, std::byte* bytes);
+  // `group` for messages. Throws Error(rank) when the world failed or the peer cannot be reached; for a message of
+  // another operation; and when the peer in turn waits for one that this rank has not sent. Of the latter two it says
+  // what each does.
+  void wait(Transfer*, const std::string& group);
+  void flush(const std::string& group);  // what was sent arrives though this port makes no more progress
+
+  std::string introduction() const;  // where others find it
+
+ private:
+  struct Peer;
+  Peer& peer(const RemotePort&);
+  Transfer* take(const RemotePort&, const MessageHeader&, bool sends);
+  void* begin(bool sends, void* end, uint64_t tag, void* bytes, size_t count);
+  void await(void*& request, Transfer&, const std::string& group);
+  void sleep();
+  void look(Transfer&, const std::string& group, int ticks);  // whether the awaited one waits for this rank
+  void compare(const Transfer&, const std::string& group) const;
+  [[noreturn]] void refuse(const Transfer&, const MessageHeader& theirs, const std::string& group) const;
+  [[noreturn]] void give_up(const Transfer&, const std::string& group, const char* why) const;
+
+  const Network& network_;
+  const Ucx& ucx_;
+  const Lane lane_;
+  const int spins_;
+  void* worker_ = nullptr;
+  int ready_ = -1;  // readable when there may be progress
+  std::map<RemotePort, std::unique_ptr<Peer>> peers_;
+  std::deque<Transfer> transfers_;
+  std::vector<Transfer*> free_;
+};
+
+// The ports of a rank, and where those of the others are.
+class Network {
+ public:
+  // Collective over the exchange. `address`: of this host, on the interface to use; empty: UCX chooses. Throws
+  // Error(rank) where UCX is missing or does not start.
+  Network(Exchange&, const ShmWorld&, const std::string& address);
+  // Where nothing has failed it waits for the other ranks: nobody closes a connection that another still reads from.
+  ~Network();
+  Port& port(Lane lane) { return *ports_[size_t(lane)]; }
+  const ShmWorld& world() const { return world_; }
+  void* context() const { return context_; }
+  const std::string& introduction(const RemotePort& p) const { return introductions_[size_t(p.rank)][size_t(p.lane)]; }
+
+ private:
+  Exchange& exchange_;
+  const ShmWorld& world_;
+  void* context_ = nullptr;
+  std::array<std::unique_ptr<Port>, kLanes> ports_;
+  std::vector<std::vector<std::string>> introductions_;  // by rank and lane
+};
+
+// The address of this host from which `address` is reached; empty: it is not.
+std::string own_address_towards(const std::string& address);
+
+}  // namespace trainer
