@@ -115,8 +115,8 @@ struct HostsComm::Sum {
   Reduction reduction;
   bool scatter;             // each result goes to its owner only
   int64_t slice = 0;        // elements of an owner
-  int64_t step, count = 0;  // elements of a chunk, chunks
-  size_t size, sum_size;    // bytes of an element, and of its sum
+  int64_t step = 0, count = 0;  // elements of a chunk, chunks
+  size_t size = 0, sum_size = 0;    // bytes of an element, and of its sum
   std::array<Slot, kWindow> slots{};
   Slot& slot(const Chunk& c) { return slots[size_t(c.number % kWindow)]; }
 };
