@@ -59,6 +59,11 @@ rm -rf many
 expect 0 "$trainer" --config spec.yaml --ranks $ranks "${overrides[@]}" parallel.comm=tcp log.dir=many
 diff <(series one) <(series many) || fail "other losses over the loopback device"
 
+# Shared memory alone does not reach another host.
+start --config spec.yaml parallel.comm=shm train.micro_batch=2 checkpoint.every=none log.dir=refused
+for rank in $(seq 0 $((ranks - 1))); do ends_with 15 "$rank"; done
+contains err.0 "parallel.comm: shm, but 2 of 4 ranks are on this host (host0)"
+
 # A rank of the last host is killed: the others, on all hosts, name it within a second.
 start --config spec.yaml parallel.zero=2 train.micro_batch=2 train.steps=1000000 checkpoint.every=none log.dir=killed
 for _ in $(seq 600); do
