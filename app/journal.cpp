@@ -26,6 +26,22 @@ int next_attempt(const std::string& events_path) {
   return attempt;
 }
 
+// "comm 12.1 % (gather 3.0, reduce 9.1), ", or nothing in a world of one.
+std::string exposed_text(const StepRecord& r) {
+  std::string parts;
+  const auto add = [&](const char* name, double seconds) {
+    if (const double share = 100 * seconds / r.step_seconds; share >= 0.05)
+      parts += fmt::format("{}{} {:.1f}", parts.empty() ? "" : ", ", name, share);
+  };
+  add("gather", r.exposed.gather);
+  add("reduce", r.exposed.reduce);
+  add("tp", r.exposed.tp);
+  add("pipe", r.exposed.pipe);
+  add("exchange", r.exposed.exchange);
+  add("outcome", r.exposed.outcome);
+  return parts.empty() ? "" : fmt::format("comm {:.1f} % ({}), ", 100 * r.time.exposed_comm / r.step_seconds, parts);
+}
+
 }  // namespace
 
 std::string hex_float(double value) {
@@ -113,13 +129,13 @@ void Journal::show(const StepRecord& r) {
   if (isatty(STDERR_FILENO) && !edge) return;  // the progress bar says it
   last_line_ = now;
   const double rate = r.report.tokens / r.step_seconds;
+  const auto percent = [&](double seconds) { return fmt::format("{:.1f} %", 100 * seconds / r.step_seconds); };
   say(
-      fmt::format("step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.3g}  {} tokens/s  {} FLOP/s  {:.1f} ms  (compute "
-                  "{:.1f} %, comm {:.1f} %, data {:.1f} %, other {:.1f} %)",
+      fmt::format("step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.3g}  {} tokens/s  {} FLOP/s  {:.1f} ms  (compute {}, "
+                  "{}data {}, other {})",
                   r.report.step, setting_.total, r.report.loss, r.report.grad_norm, r.lr, short_number(rate),
-                  short_number(rate * setting_.flops.simple), 1e3 * r.step_seconds,
-                  100 * r.time.compute / r.step_seconds, 100 * r.time.exposed_comm / r.step_seconds,
-                  100 * r.time.data_wait / r.step_seconds, 100 * r.time.other / r.step_seconds));
+                  short_number(rate * setting_.flops.simple), 1e3 * r.step_seconds, percent(r.time.compute),
+                  exposed_text(r), percent(r.time.data_wait), percent(r.time.other)));
 }
 
 void Journal::evaluation(int64_t step, double loss, double tokens) {

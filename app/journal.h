@@ -20,10 +20,14 @@ struct TimeSplit {
   double compute = 0, exposed_comm = 0, data_wait = 0, checkpoint = 0, other = 0;
 };
 
-// Bytes that rank 0 moved in a step, by what for (docs/communication.md).
-struct CommBytes {
-  int64_t gather = 0, reduce = 0, tp = 0, pipe = 0, exchange = 0;
+// Communication of a step by what it is for: weights, gradients, slices of a layer, borders of stages, experts, and the
+// outcome that all ranks agree on.
+template <class T>
+struct ByPurpose {
+  T gather{}, reduce{}, tp{}, pipe{}, exchange{}, outcome{};
 };
+using CommBytes = ByPurpose<int64_t>;   // moved
+using CommSeconds = ByPurpose<double>;  // exposed: the compute lane waited for it, or did it itself
 
 struct StepRecord {
   StepReport report;  // `step` counts finished steps: the first is 1
@@ -32,6 +36,7 @@ struct StepRecord {
   double step_seconds = 0;  // from the end of the step before to the end of this one
   TimeSplit time;
   CommBytes comm;
+  CommSeconds exposed;
 };
 
 class Journal {

@@ -3,26 +3,57 @@
 namespace trainer {
 namespace {
 
-// What a collective of a group on a lane is for. The outcome's few bytes (world) are for nothing of these.
-int64_t CommBytes::*purpose_of(Axis axis, Lane lane) {
+template <class T>
+constexpr T ByPurpose<T>::*kPurposes[] = {&ByPurpose<T>::gather, &ByPurpose<T>::reduce,   &ByPurpose<T>::tp,
+                                          &ByPurpose<T>::pipe,   &ByPurpose<T>::exchange, &ByPurpose<T>::outcome};
+
+template <class T>
+T ByPurpose<T>::*purpose_of(Axis axis, Lane lane) {
   switch (axis) {
     case Axis::tp:
-    case Axis::kv: return &CommBytes::tp;
-    case Axis::pp: return &CommBytes::pipe;
-    case Axis::ep: return &CommBytes::exchange;
-    case Axis::world: return nullptr;
-    default: return lane == Lane::gather ? &CommBytes::gather : &CommBytes::reduce;
+    case Axis::kv: return &ByPurpose<T>::tp;
+    case Axis::pp: return &ByPurpose<T>::pipe;
+    case Axis::ep: return &ByPurpose<T>::exchange;
+    case Axis::world: return &ByPurpose<T>::outcome;
+    default: return lane == Lane::gather ? &ByPurpose<T>::gather : &ByPurpose<T>::reduce;
   }
+}
+
+// What the compute lane waits for when it waits for another; batches are no communication.
+double CommSeconds::*awaited_on(Lane lane) {
+  switch (lane) {
+    case Lane::gather: return &CommSeconds::gather;
+    case Lane::reduce: return &CommSeconds::reduce;
+    case Lane::exchange: return &CommSeconds::exchange;
+    case Lane::send_act:
+    case Lane::recv_act:
+    case Lane::send_grad:
+    case Lane::recv_grad: return &CommSeconds::pipe;
+    default: return nullptr;
+  }
+}
+
+double sum(const CommSeconds& c) {
+  double all = 0;
+  for (const auto purpose : kPurposes<double>) all += c.*purpose;
+  return all;
 }
 
 }  // namespace
 
 StepClock::Counts StepClock::count() const {
-  Counts c{device_.times(Lane::compute), 0, {}};
+  Counts c;
+  const LaneTimes compute = device_.times(Lane::compute);
+  c.compute = compute.busy;
   for (int a = 0; a < kAxes; ++a) {
-    c.in_collectives += traffic_.seconds(Axis(a), Lane::compute);
-    for (int l = 0; l < kLanes; ++l)
-      if (const auto purpose = purpose_of(Axis(a), Lane(l))) c.moved.*purpose += traffic_.bytes(Axis(a), Lane(l));
+    const double seconds = traffic_.seconds(Axis(a), Lane::compute);
+    c.exposed.*purpose_of<double>(Axis(a), Lane::compute) += seconds;
+    c.compute -= seconds;
+    for (int l = 0; l < kLanes; ++l) c.moved.*purpose_of<int64_t>(Axis(a), Lane(l)) += traffic_.bytes(Axis(a), Lane(l));
+  }
+  for (int l = 0; l < kLanes; ++l) {
+    const auto purpose = awaited_on(Lane(l));
+    (purpose ? c.exposed.*purpose : c.data_wait) += compute.waited[size_t(l)];
   }
   return c;
 }
@@ -36,17 +67,15 @@ void StepClock::restart() {
 void StepClock::split(StepRecord& record) {
   const auto end = std::chrono::steady_clock::now();
   const Counts now = count();
+  for (const auto purpose : kPurposes<int64_t>) record.comm.*purpose = now.moved.*purpose - before_.moved.*purpose;
+  for (const auto purpose : kPurposes<double>)
+    record.exposed.*purpose = now.exposed.*purpose - before_.exposed.*purpose;
   TimeSplit& t = record.time;
   record.step_seconds = std::chrono::duration<double>(end - begin_).count();
-  t.exposed_comm = now.in_collectives - before_.in_collectives;
-  t.compute = now.compute.busy - before_.compute.busy - t.exposed_comm;
-  for (int l = 0; l < kLanes; ++l)
-    (Lane(l) == Lane::load ? t.data_wait : t.exposed_comm) +=
-        now.compute.waited[size_t(l)] - before_.compute.waited[size_t(l)];
+  t.compute = now.compute - before_.compute;
+  t.data_wait = now.data_wait - before_.data_wait;
+  t.exposed_comm = sum(record.exposed);
   t.other = record.step_seconds - t.compute - t.data_wait - t.exposed_comm;
-  for (const auto purpose :
-       {&CommBytes::gather, &CommBytes::reduce, &CommBytes::tp, &CommBytes::pipe, &CommBytes::exchange})
-    record.comm.*purpose = now.moved.*purpose - before_.moved.*purpose;
   before_ = now;
   begin_ = end;
 }

@@ -18,9 +18,9 @@ class StepClock {
   void split(StepRecord&);
 
  private:
-  struct Counts {
-    LaneTimes compute;
-    double in_collectives = 0;  // of the compute lane, in seconds
+  struct Counts {  // seconds of the compute lane, and bytes
+    double compute = 0, data_wait = 0;
+    CommSeconds exposed;
     CommBytes moved;
   };
   Counts count() const;

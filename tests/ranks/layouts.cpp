@@ -185,8 +185,10 @@ Outcomes run(const Layout& layout) {
   install_device(spec.device);
   Assembly assembly;
   std::vector<std::vector<StepReport>> reports(size_t(layout.ranks()));
-  run_ranks(layout.ranks(),
-            [&](Exchange& exchange) { reports[size_t(exchange.rank())] = run_rank(spec, exchange, assembly); });
+  run_ranks(
+      layout.ranks(),
+      [&](Exchange& exchange) { reports[size_t(exchange.rank())] = run_rank(spec, exchange, assembly); },
+      std::chrono::seconds(120));
   for (const auto& of_rank : reports)
     for (size_t step = 0; step < kSteps; ++step) {
       REQUIRE(std::bit_cast<uint64_t>(of_rank[step].loss) == std::bit_cast<uint64_t>(reports[0][step].loss));
