@@ -5,11 +5,11 @@
 tests=$(dirname "${BASH_SOURCE[0]}")
 set -- "${1:-$tests/../build/release/trainer}"
 source "$tests/run/common.sh"
-"$trainer" data pack --tokenizer bytes --out corpus "$tests/data/tinyshakespeare.txt" > /dev/null
-batch=(train.global_batch=2 train.micro_batch=1 train.steps=2 schedule.warmup=0 train.eval_every=none checkpoint.every=none)
+"$trainer" data pack --tokenizer chars --out corpus "$tests/data/tinyshakespeare.txt" > /dev/null
+batch=(train.global_batch=2 train.micro_batch=1 train.steps=2 train.tokens=none schedule.warmup=0 train.eval_every=none checkpoint.every=none)
 for config in "$tests"/../configs/*.yaml; do
-  # A token stream of bytes in place of the config's corpus; it keeps its own way of splitting off a validation part.
-  data=(data.tokenizer=bytes "data.train=[{path: corpus}]")
+  # A small corpus in place of the config's corpus; it keeps its own way of splitting off a validation part.
+  data=(data.tokenizer=chars "data.train=[{path: corpus}]")
   grep -q split "$config" || data+=("data.valid=[{path: corpus}]")
   "$trainer" plan --config "$config" --json "${data[@]}" "${batch[@]}" | grep -q '"fits": true' || continue
   for mode in none selective full '{every: 2}'; do
