@@ -43,8 +43,10 @@ for trial in $(seq 17); do
   launcher=$!
   until [ -s "$dir/metrics.jsonl" ]; do sleep 0.02; kill -0 $launcher 2> /dev/null || fail "the run ended by itself"; done
   sleep "0.0$((RANDOM % 10))"
-  victim=$(pgrep -f -- "log.dir=$dir " | while read -r p; do
-    tr '\0' '\n' < "/proc/$p/environ" 2> /dev/null | grep -qx "TRAINER_LOCAL_RANK=$rank" && echo "$p"; done | head -1)
+  victim=
+  for p in $(pgrep -f -- "log.dir=$dir "); do
+    if tr '\0' '\n' < "/proc/$p/environ" 2> /dev/null | grep -qx "TRAINER_LOCAL_RANK=$rank"; then victim=$p; fi
+  done
   [ -n "$victim" ] || fail "no process of rank $rank"
   begin=$(date +%s%N)
   kill -9 "$victim"
