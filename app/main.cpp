@@ -13,6 +13,7 @@
 #include "app/parity.h"
 #include "app/place.h"
 #include "app/plan_command.h"
+#include "app/planning.h"
 #include "app/train.h"
 #include "core/base/hash.h"
 #include "core/spec/print.h"
@@ -51,6 +52,7 @@ int train_as_rank(const LoadedSpec& loaded, const Place& place) {
   const auto spec = fmt::format("{:016x}", hash_text(to_json(loaded.spec).dump()));
   const std::unique_ptr<Exchange> exchange = connect_ranks(place, spec);
   try {
+    if (place.rank == 0) check_world(loaded.spec, place.world);  // one rank says it for all
     const Exit exit = train(loaded, place, *exchange);
     exchange->leave("");
     return int(exit);
@@ -65,6 +67,7 @@ int run_training(const TrainOptions& o, char** argv) {
   throw_problems(loaded);
   if (o.ranks > 0 && !is_launched()) {
     check_alone(environment(), o.ranks);
+    check_world(loaded.spec, o.ranks);
     if (o.ranks > 1) return launch_local(o.ranks, argv);
   }
   return train_as_rank(loaded, o.ranks == 1 ? Place{} : find_place());

@@ -15,7 +15,11 @@ PlanRequest request_of(const RunSpec& spec, const Model& model, const Mesh& mesh
 }  // namespace
 
 PlanKey train_key(const RunSpec& spec, int64_t sequences, int replicas) {
-  return {StepKind::train, int(sequences / (spec.train.micro_batch * replicas)), spec.data.seq_len};
+  const int64_t pass = spec.train.micro_batch * replicas;
+  check(sequences % pass == 0, Exit::spec,
+        "train.global_batch: wanted a multiple of micro_batch {} x dp {} ({} sequences), found {}; the next one is {}",
+        spec.train.micro_batch, replicas, pass, sequences, (sequences / pass + 1) * pass);
+  return {StepKind::train, int(sequences / pass), spec.data.seq_len};
 }
 PlanKey evaluate_key(const RunSpec& spec) { return {StepKind::evaluate, 1, spec.data.seq_len}; }
 
@@ -46,11 +50,21 @@ int64_t total_steps(const RunSpec& spec) {
   return high;
 }
 
+// A spec with `dp: auto` may be tried on one rank as it is.
+void check_world(const RunSpec& spec, int world) {
+  const Mesh mesh = Mesh::of(spec, world, 0);
+  const ParallelSpec& p = spec.parallel;
+  check(p.zero == 0 || mesh.dp > 1 || (world == 1 && !p.dp), Exit::spec,
+        "parallel.zero: {} divides state among the ranks of dp, but dp is 1: use zero 0, or more ranks", p.zero);
+  plan_keys(spec, mesh.dp);
+}
+
 Program plan_state(const RunSpec& spec, const Model& model) {
   return make_program({.spec = spec, .model = model, .world = 1, .keys = {evaluate_key(spec)}}, 0);
 }
 
 Planned plan_run(const RunSpec& spec, int world, int rank) {
+  check_world(spec, world);
   Planned p{.spec = spec, .mesh = Mesh::of(spec, world, rank), .model = {}, .program = {}};
   p.model = build_model(p.spec, p.mesh);
   p.program = make_program(request_of(p.spec, p.model, p.mesh), rank);

@@ -13,6 +13,10 @@ struct Planned {
   Program program;
 };
 
+// Whether the spec's degrees and batches fit a world of so many ranks: what every rank of it would find. Throws
+// Error(spec).
+void check_world(const RunSpec&, int world);
+
 // Kernels must be installed: they say how much scratch they want. Throws Error(spec) where the spec cannot be planned.
 Planned plan_run(const RunSpec&, int world, int rank);
 

@@ -32,7 +32,7 @@ Mesh Mesh::of(const RunSpec& spec, int world, int rank) {
   m.dp = int(p.dp.value_or(world / fixed));
   check(m.size() == world, Exit::spec, "[mesh] parallel.dp {} needs {} ranks, the world has {}: set dp to {} or auto",
         m.dp, m.size(), world, world / fixed);
-  check(rank >= 0 && rank < world, Exit::spec, "[mesh] rank {} in a world of {}", rank, world);
+  check(rank >= 0 && rank < world, Exit::usage, "[mesh] wanted a rank from 0 to {}, found {}", world - 1, rank);
   m.shards = p.zero == 0 ? m.dp : int(p.zero_shard.value_or(m.dp));
   check(m.shards >= 1 && m.dp % m.shards == 0, Exit::spec,
         "[mesh] parallel.zero_shard {} does not divide dp {}: use a divisor of {}, or all", m.shards, m.dp, m.dp);
