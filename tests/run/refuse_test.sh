@@ -35,3 +35,18 @@ kill -9 $first
 expect 0 "$trainer" --config spec.yaml log.dir=busy train.steps=8
 # A failpoint that does not exist is no failpoint.
 TRAINER_FAIL="nowhere:kill" expect 2 "$trainer" --config spec.yaml
+
+# Worlds that the spec does not fit: one sentence, from one process.
+refused_world() {  # refused_world WANTED ARGUMENTS...
+  local wanted=$1
+  shift
+  expect 10 "$trainer" --config fit.yaml "$@"
+  contains err.txt "$wanted"
+  [ "$(wc -l < err.txt)" = 1 ] || { cat err.txt; fail "wanted one line"; }
+}
+small_spec llama > fit.yaml
+refused_world "a multiple of micro_batch 4 x dp 3 (12 sequences), found 8; the next one is 12" --ranks 3
+refused_world "parallel.dp 2 needs 2 ranks, the world has 3: set dp to 3 or auto" --ranks 3 parallel.dp=2
+refused_world "use a multiple of 3" --ranks 4 parallel.tp=3
+refused_world "but dp is 1" --ranks 2 parallel.tp=2 parallel.zero=1
+refused_world "the nearest legal value is 4" --ranks 8 parallel.tp=8
