@@ -10,7 +10,7 @@ contains err.txt "num_layers"
 expect 10 "$trainer" --config spec.yaml parallel.cp=2
 contains err.txt "not built yet"
 expect 10 "$trainer" --config spec.yaml --ranks 3 parallel.dp=2
-contains err.txt "[rank 2] trainer: [mesh] parallel.dp 2 needs 2 ranks, the world has 3"
+contains err.txt "trainer: [mesh] parallel.dp 2 needs 2 ranks, the world has 3"
 expect 2 env WORLD_SIZE=2 "$trainer" --config spec.yaml
 contains err.txt "RANK is missing"
 expect 11 "$trainer" --config spec.yaml data.train='[{path: nowhere}]'
