@@ -59,6 +59,7 @@ void run_spec(const RunSpec& spec, const std::string& directory) {
   const std::string config = directory + ".json", log = directory + ".log";
   std::ofstream(config) << to_json(spec).dump(1);
   const std::string ranks = fmt::format("{}", ranks_of(spec));
+  std::fflush(stdout);  // or both would print what is buffered
   const pid_t child = fork();
   check(child >= 0, Exit::rank, "cannot start another process");
   if (child == 0) {

@@ -44,3 +44,6 @@ trap '"$slurm" stop "$work/slurm"; rm -rf "$work"' EXIT
 "$slurm" start "$work/slurm" 1 4 $((17000 + $$ % 2000))
 expect 0 "$slurm" run "$work/slurm" srun -n 4 "$trainer" --config spec.yaml "${layout[@]}" log.dir=slurm
 same slurm
+PATH="$(dirname "$trainer"):$PATH" expect 0 "$slurm" run "$work/slurm" sbatch -n 4 --wait -o batch.txt \
+  "$tests/../scripts/train.sbatch" spec.yaml "${layout[@]}" log.dir=batch
+same batch
