@@ -153,21 +153,31 @@ void Engine::gather(const Call& call) {
 }
 
 void Engine::reduce(const Call& call) {
-  const Tensor full = find(call, SlotClass::gradient);
-  sum_partial(call, full);
-  if (spec_.parallel.zero == 0) return to_.groups.on(Axis::dp, call.instr.lane).all_reduce(call.lane, full);
+  const Tensor gradient = find(call, SlotClass::gradient), other = find(call, SlotClass::work);
+  sum_partial(call, gradient);
+  if (other) launch(call.lane, Copy{other, gradient});
+  const Tensor& full = other ? other : gradient;
+  if (spec_.parallel.zero == 0) {
+    to_.groups.on(Axis::dp, call.instr.lane).all_reduce(call.lane, full);
+    if (other) launch(call.lane, Copy{gradient, other});
+    return;
+  }
   const Bucket& bucket = program_.buckets[size_t(call.instr.bucket)];
   Comm& group = to_.groups.on(bucket.shard, call.instr.lane);
-  const int64_t n = full.elements() / group.size();
-  const Tensor slice = flat_part(full, n * group.rank(), n * (group.rank() + 1));
+  const int64_t n = full.elements() / group.size(), begin = n * group.rank(), end = begin + n;
+  const Tensor slice = flat_part(full, begin, end);
   group.reduce_scatter(call.lane, full, slice);  // in place, so it needs no scratch
   to_.groups.on(bucket.replica, call.instr.lane).all_reduce(call.lane, slice);
+  if (spec_.parallel.zero == 1) {
+    if (other) launch(call.lane, Copy{flat_part(gradient, begin, end), slice});
+    return;
+  }
   for (uint32_t u = call.instr.uses[0]; u < call.instr.uses[1]; ++u) {
     const Use& use = call.prepared.plan->uses[u];
     if (call.prepared.plan->slots[use.slot].kind != SlotClass::reduced) continue;
     const Tensor sum = view_of(*call.prepared.plan, use, base_);
     if (use.access == Access::add) launch(call.lane, Add{sum, slice});
-    else launch(call.lane, Copy{sum, slice});
+    else if (use.access == Access::write) launch(call.lane, Copy{sum, slice});
   }
 }
 

@@ -26,7 +26,8 @@ struct Zero {
   Cost cost() const { return {0, double(x.bytes())}; }
 };
 
-// sum[c] (+)= sum over rows of x[n][c]; sum f32 [C], x [N, C] (strided rows allowed). The rows are added in a fixed order.
+// sum[c] (+)= sum over rows of x[n][c]; sum f32 or bf16 [C], x [N, C] (strided rows allowed). The rows are added in f32 and in a fixed
+// order; bf16 is rounded once.
 struct ColumnSum {
   static constexpr const char* kName = "column_sum";
   Tensor sum, x;

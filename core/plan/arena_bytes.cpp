@@ -10,7 +10,8 @@ namespace trainer {
 namespace {
 
 bool persists(SlotClass k) { return k == SlotClass::state || k == SlotClass::control || k == SlotClass::outcome; }
-bool is_activation(SlotClass k) { return k <= SlotClass::work; }
+// A reduce works on a copy of a bucket, which belongs to no micro-batch.
+bool is_activation(const Slot& s) { return s.kind <= SlotClass::work && s.microbatch >= 0; }
 
 size_t& class_of(ArenaBytes& a, const StateSlot& s) {
   if (s.index >= kStaging) return a.staging;
@@ -19,7 +20,7 @@ size_t& class_of(ArenaBytes& a, const StateSlot& s) {
 }
 size_t& class_of(ArenaBytes& a, const Slot& s) {
   if (s.kind == SlotClass::weight) return a.weights;
-  return is_activation(s.kind) ? a.activations : a.gradients;
+  return is_activation(s) ? a.activations : a.gradients;
 }
 
 // Bytes of the live dynamic slots by class when `top` is first reached.
@@ -75,11 +76,11 @@ std::vector<ActionPeak> activation_peaks(const Plan& plan) {
       if (!same) peaks.push_back({forward, i.microbatch, i.chunk, 0});
     }
     for (uint32_t u = i.uses[0]; u < i.uses[1]; ++u)
-      if (const Slot& s = plan.slots[plan.uses[u].slot]; is_activation(s.kind) && plan.uses[u].access == Access::write)
+      if (const Slot& s = plan.slots[plan.uses[u].slot]; is_activation(s) && plan.uses[u].access == Access::write)
         live += arena_aligned(s.bytes());
     if (!peaks.empty()) peaks.back().bytes = std::max(peaks.back().bytes, live);
     for (uint32_t u = i.uses[0]; u < i.uses[1]; ++u)
-      if (const Slot& s = plan.slots[plan.uses[u].slot]; is_activation(s.kind) && plan.uses[u].access == Access::free)
+      if (const Slot& s = plan.slots[plan.uses[u].slot]; is_activation(s) && plan.uses[u].access == Access::free)
         live -= arena_aligned(s.bytes());
   }
   return peaks;

@@ -92,6 +92,8 @@ class Binder {
   Slot reduced(int k) const {
     return flat(SlotClass::reduced, k, gradient_dtype(c_.spec.precision), bucket(k).padded / c_.mesh.shards);
   }
+  // The bucket as ranks sum it, where that is another dtype.
+  Slot on_the_wire(int k) const { return flat(SlotClass::work, k, bucket(k).reduce, bucket(k).padded); }
   Slot final_gradient(int k) const { return zero() >= 2 ? reduced(k) : gradient(k); }
   Slot state(int k, int index) const {
     const StateSlot& s = *state_.at({int16_t(k), int16_t(index)});
@@ -215,6 +217,7 @@ class Binder {
   }
   void reduce(int k) {
     add(gradient(k));  // in place
+    if (c_.mesh.dp > 1 && bucket(k).reduce != gradient(k).dtype) temporary(on_the_wire(k));
     if (zero() < 2) return;
     reduced_.insert(k).second ? write(reduced(k)) : add(reduced(k));
     end_of_gradient(k);

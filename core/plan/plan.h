@@ -31,7 +31,7 @@ using InstrId = uint32_t;
 using SlotId = uint32_t;
 
 // A border has one name: act(m, b) is the input of block b and the output of block b - 1; d_act(m, b) its gradient. `work` slots are
-// named by (m, b, index). weight, gradient, reduced and state are named by bucket (in `block`); a state slot's index is its Role, a
+// named by (m, b, index); one of a reduce, a bucket in the dtype in which ranks sum it, by bucket (in `block`) alone. weight, gradient, reduced and state are named by bucket (in `block`); a state slot's index is its Role, a
 // staging slot's kStaging + Role. A batch slot's index is its BatchField.
 enum class SlotClass : uint8_t { batch, act, d_act, saved, stash, work, weight, gradient, reduced, state, control, outcome };
 

@@ -20,6 +20,7 @@ class Rules {
     if (!given("model.tie_embeddings")) m.tie_embeddings = gpt2;
     if (!given("model.qkv_bias")) m.qkv_bias = gpt2;
     if (!given("data.seq_len")) s_.data.seq_len = m.max_seq_len;
+    if (!given("precision.reduce")) s_.precision.reduce = s_.precision.gradients;
   }
 
   void check() {

@@ -158,7 +158,7 @@ std::vector<Key<RunSpec>> make_table() {
       KEY(precision.compute, precision({"fp8"}), "Of activations and of the weights that blocks read."),
       KEY(precision.master, precision(), "Of the weights that the optimizer updates."),
       KEY(precision.gradients, precision(), "Of accumulated gradients."),
-      KEY(precision.reduce, precision(), "Of gradients summed over ranks."),
+      KEY(precision.reduce, precision(), "Of gradients summed over ranks.", derived("precision.gradients")),
       KEY(precision.tf32, on_off, "TF32 in fp32 matrix products on GPUs."),
 
       KEY(memory.recompute, recompute(), "What backward computes again: nothing, attention and activation, whole layers, or every k-th layer whole."),

@@ -93,16 +93,19 @@ void run(Stream& stream, const Zero& op) {
   for_spans<1>(stream, {op.x}, [size = size_of(op.x.dtype)](auto s) { std::memset(s.at[0], 0, s.count * size); });
 }
 
+// What is not f32 is summed in a row of scratch, and rounded from there.
 size_t scratch_bytes(const ColumnSum& op) {
-  const int64_t blocks = row_blocks(op);
-  return blocks == 1 ? 0 : size_t(blocks * op.x.row_elements()) * sizeof(float);
+  const int64_t blocks = row_blocks(op), rows = (blocks == 1 ? 0 : blocks) + (op.sum.dtype == DType::f32 ? 0 : 1);
+  return size_t(rows * op.x.row_elements()) * sizeof(float);
 }
 
 void run(Stream& stream, const ColumnSum& op) {
   const int64_t blocks = row_blocks(op), rows = op.x.rows(), columns = op.x.row_elements(), stride = op.x.stride();
   const int64_t pieces = (columns + kColumnsOfTask - 1) / kColumnsOfTask;
-  float* sum = data_as<float>(op.sum);
-  float* partials = blocks == 1 ? sum : reinterpret_cast<float*>(stream.scratch().data());
+  const bool direct = op.sum.dtype == DType::f32, onto = direct && op.accumulate;
+  const Tensor total = direct ? op.sum : make_tensor(stream.scratch().data(), DType::f32, {columns});
+  float* sum = data_as<float>(total);
+  float* partials = blocks == 1 ? sum : reinterpret_cast<float*>(stream.scratch().data()) + (direct ? 0 : columns);
   const auto piece = [&](int64_t p, auto f) {
     f(p * kColumnsOfTask, std::min(kColumnsOfTask, columns - p * kColumnsOfTask));
   };
@@ -112,19 +115,22 @@ void run(Stream& stream, const ColumnSum& op) {
       const int64_t b = task / pieces, begin = rows * b / blocks, end = rows * (b + 1) / blocks;
       piece(task % pieces, [&](int64_t c, int64_t n) {
         float* to = partials + b * columns + c;
-        if (blocks > 1 || !op.accumulate) std::fill_n(to, n, 0.0f);
+        if (blocks > 1 || !onto) std::fill_n(to, n, 0.0f);
         kernel(to, data_as<const T>(op.x) + begin * stride + c, stride, end - begin, size_t(n));
       });
     });
   });
-  if (blocks == 1) return;
-  const auto kernel = TRAINER_VECTOR(add_columns<float>);
-  for_tasks(pool_of(stream), pieces, blocks * columns, [&](int64_t task) {
-    piece(task, [&](int64_t c, int64_t n) {
-      if (!op.accumulate) std::fill_n(sum + c, n, 0.0f);
-      kernel(sum + c, partials + c, columns, blocks, size_t(n));
+  if (blocks > 1) {
+    const auto kernel = TRAINER_VECTOR(add_columns<float>);
+    for_tasks(pool_of(stream), pieces, blocks * columns, [&](int64_t task) {
+      piece(task, [&](int64_t c, int64_t n) {
+        if (!onto) std::fill_n(sum + c, n, 0.0f);
+        kernel(sum + c, partials + c, columns, blocks, size_t(n));
+      });
     });
-  });
+  }
+  if (direct) return;
+  op.accumulate ? run(stream, Add{op.sum, total}) : run(stream, Copy{op.sum, total});
 }
 
 }  // namespace trainer::cpu

@@ -41,6 +41,7 @@ size_t scratch_bytes(const Rope&);
 size_t scratch_bytes(const Attention&);
 size_t scratch_bytes(const AttentionGrad&);
 size_t scratch_bytes(const AttentionDecode&);
+size_t scratch_bytes(const EmbeddingGrad&);
 size_t scratch_bytes(const ColumnSum&);
 size_t scratch_bytes(const SquaredNorm&);
 

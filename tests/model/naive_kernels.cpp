@@ -263,12 +263,17 @@ void run(const Embedding& op) {
   });
 }
 void run(const EmbeddingGrad& op) {
-  if (!op.accumulate) clear(op.d_table);
-  if (op.d_position_table && !op.accumulate_positions) clear(op.d_position_table);
-  each(op.d_out, [&](int64_t n, int64_t c) {
-    if (const int64_t row = row_of(op.slice, op.tokens, n); row >= 0) add(op.d_table, row, c, get(op.d_out, n, c));
-    if (op.d_position_table) add(op.d_position_table, position_of(op, n), c, get(op.d_out, n, c));
-  });
+  const auto add_rows = [&](const Tensor& table, bool accumulate, auto row_of_n) {
+    each(table, [&](int64_t row, int64_t c) {
+      double sum = accumulate ? get(table, row, c) : 0;
+      for (int64_t n = 0; n < op.d_out.rows(); ++n)
+        if (row_of_n(n) == row) sum += get(op.d_out, n, c);
+      set(table, row, c, sum);
+    });
+  };
+  add_rows(op.d_table, op.accumulate, [&](int64_t n) { return row_of(op.slice, op.tokens, n); });
+  if (op.d_position_table)
+    add_rows(op.d_position_table, op.accumulate_positions, [&](int64_t n) { return position_of(op, n); });
 }
 
 void run(const LogitRecords& op) {

@@ -143,10 +143,12 @@ std::vector<StepReport> run_rank(const RunSpec& spec, Exchange& exchange, Assemb
 
 std::string Layout::name() const {
   constexpr const char* kRecompute[] = {"none", "selective", "full", "every"};
-  return fmt::format("{} tp{}{} dp{} zero{}{} acc{} {}{}{} kv{} v{} f{}{}", family == Family::gpt2 ? "gpt2" : "llama",
-                     tp, sequence_parallel ? "+sp" : "", dp, zero, zero_shard ? fmt::format("/{}", zero_shard) : "",
-                     accumulation, kRecompute[int(recompute)], tied ? " tied" : "",
-                     compute == Precision::bf16 ? " bf16" : "", kv_heads, vocab, ffn, dropout > 0 ? " dropout" : "");
+  return fmt::format(
+      "{} tp{}{} dp{} zero{}{} acc{} {}{}{}{}{} kv{} v{} f{}{}", family == Family::gpt2 ? "gpt2" : "llama", tp,
+      sequence_parallel ? "+sp" : "", dp, zero, zero_shard ? fmt::format("/{}", zero_shard) : "", accumulation,
+      kRecompute[int(recompute)], tied ? " tied" : "", compute == Precision::bf16 ? " bf16" : "",
+      gradients == Precision::bf16 ? " gradients bf16" : "", reduce == Precision::bf16 ? " reduce bf16" : "", kv_heads,
+      vocab, ffn, dropout > 0 ? " dropout" : "");
 }
 
 RunSpec spec_of(const Layout& l) {
@@ -170,6 +172,8 @@ RunSpec spec_of(const Layout& l) {
   s.train.global_batch.count = 2 * l.dp * l.accumulation;
   s.optimizer.lr = 1e-3;  // steps large enough to see, small enough that rounding does not grow
   s.precision.compute = l.compute;
+  s.precision.gradients = l.gradients;
+  s.precision.reduce = l.reduce;
   s.parallel.tp = l.tp;
   s.parallel.dp = l.dp;
   s.parallel.sequence_parallel = l.sequence_parallel;

@@ -14,7 +14,7 @@ struct Layout {
   int tp = 1, dp = 1, zero = 0, zero_shard = 0, accumulation = 1;
   bool sequence_parallel = false, tied = true;
   RecomputeKind recompute = RecomputeKind::none;
-  Precision compute = Precision::fp32;
+  Precision compute = Precision::fp32, gradients = Precision::fp32, reduce = Precision::fp32;
   int kv_heads = 2, vocab = 97, ffn = 70;
   float dropout = 0;
   int ranks() const { return tp * dp; }

@@ -30,6 +30,14 @@ void for_each_case(F&& f) {
         f(Case{rows, columns, dtype, spacing});
       }
 }
+// f(to, from) for every pair of dtypes, on every shape.
+template <class F>
+void for_each_pair(F&& f) {
+  for_each_case([&](const Case& to) {
+    for (const DType dtype : {DType::f32, DType::bf16}) f(to, Case{to.rows, to.columns, dtype, to.spacing});
+  });
+}
+inline constexpr double kRoundedOnce = 1.001 / 256;  // relative, to bf16: half a step of 8 bits, and what f32 is off
 inline Buffer random_buffer(const Case& c, uint32_t seed, double scale = 1) {
   return random_buffer(c.dtype, {c.rows, c.columns}, seed, scale, c.spacing);
 }

@@ -49,15 +49,14 @@ TEST_CASE("embedding adds up the rows of its tables") {
   });
 }
 
-TEST_CASE("embedding's gradient adds rows of one token, over or onto what is there") {
-  for_each_case([](const Case& c) {
+TEST_CASE("embedding's gradient adds rows of one token, over or onto what is there, and rounds once") {
+  for_each_pair([](const Case& to, const Case& c) {
     const Values tokens = random_ids(c.rows, 1, kVocab), positions = random_ids(c.rows, 2, kMaxPosition);
     const Buffer ids(DType::i32, {c.rows}, tokens), position_ids(DType::i32, {c.rows}, positions),
         d_out = random_buffer(c, 3);
     const Shape shape{kVocab, c.columns}, position_shape{kMaxPosition, c.columns};
     for (const bool accumulate : {false, true}) {
-      Buffer d_table = random_buffer(DType::f32, shape, 4),
-             d_position_table = random_buffer(DType::f32, position_shape, 5);
+      Buffer d_table = random_buffer(to.dtype, shape, 4), d_position_table = random_buffer(to.dtype, position_shape, 5);
       Values wanted = accumulate ? d_table.values() : Values(size_t(shape.elements()));
       Values wanted_positions = accumulate ? Values(size_t(position_shape.elements())) : d_position_table.values();
       scatter(wanted, d_out.values(), size_t(c.columns), [&](size_t n) { return tokens[n]; });
@@ -67,8 +66,9 @@ TEST_CASE("embedding's gradient adds rows of one token, over or onto what is the
       run_with_any_threads(
           EmbeddingGrad{d_table, d_position_table, d_out, ids, given, 7, accumulate, !accumulate, kWhole},
           {&d_table, &d_position_table});
-      require_close(d_table, wanted, {1e-5, 2e-5});
-      require_close(d_position_table, wanted_positions, {1e-5, 2e-5});
+      const Tolerance allowed = to.dtype == DType::f32 ? Tolerance{1e-5, 2e-5} : Tolerance{kRoundedOnce, 2e-5};
+      require_close(d_table, wanted, allowed);
+      require_close(d_position_table, wanted_positions, allowed);
     }
   });
 }
@@ -95,10 +95,10 @@ TEST_CASE("embedding's gradient is the slope with respect to the tables") {
 }
 
 TEST_CASE("slices of the vocabulary add up to the whole embedding and hold its gradient") {
-  for_each_case([](const Case& c) {
+  for_each_pair([](const Case& to, const Case& c) {
     const Buffer ids(DType::i32, {c.rows}, random_ids(c.rows, 1, kVocab)), d_out = random_buffer(c, 2);
     const Buffer table = random_buffer(c.dtype, {kVocab, c.columns}, 3);
-    Buffer whole = empty_buffer(c), d_whole(DType::f32, {kVocab, c.columns});
+    Buffer whole = empty_buffer(c), d_whole(to.dtype, {kVocab, c.columns});
     run_op(Embedding{whole, ids, table, {}, {}, 7, kWhole});
     run_op(EmbeddingGrad{d_whole, {}, d_out, ids, {}, 7, false, false, kWhole});
     const Values table_rows = table.values();
@@ -110,7 +110,7 @@ TEST_CASE("slices of the vocabulary add up to the whole embedding and hold its g
                   table_rows.begin() + (slice.first + slice.count) * c.columns);
       rows.resize(size_t(kRows * c.columns), 1e9);  // what padding holds must not show
       const Buffer part(c.dtype, {kRows, c.columns}, rows);
-      Buffer out = empty_buffer(c), d_part = random_buffer(DType::f32, {kRows, c.columns}, 4);
+      Buffer out = empty_buffer(c), d_part = random_buffer(to.dtype, {kRows, c.columns}, 4);
       run_with_any_threads(Embedding{out, ids, part, {}, {}, 7, slice}, {&out});
       run_with_any_threads(EmbeddingGrad{d_part, {}, d_out, ids, {}, 7, false, false, slice}, {&d_part});
       REQUIRE(out.intact());
@@ -127,10 +127,13 @@ TEST_CASE("slices of the vocabulary add up to the whole embedding and hold its g
 
 TEST_CASE("embedding refuses a token outside its table") {
   const Buffer table(DType::f32, {3, 2}, Values(6)), ids(DType::i32, {2}, Values{2, 3}),
-      negative(DType::i32, {2}, Values{-1, 0});
+      sound(DType::i32, {2}, Values{2, 0}), negative(DType::i32, {2}, Values{-1, 0});
   Buffer out(DType::f32, {2, 2});
   REQUIRE_THROWS_WITH(run_op(Embedding{out, ids, table, {}, {}, 2, {0, 3, 3}}),
                       "embedding: row 1: wanted a token below 3, found 3");
   REQUIRE_THROWS_WITH(run_op(EmbeddingGrad{table, {}, out, negative, {}, 2, true, true, {0, 3, 3}}),
                       "embedding_grad: row 0: wanted a token below 3, found -1");
+  const Buffer other(DType::bf16, {3, 2}, Values(6));
+  REQUIRE_THROWS_WITH(run_op(EmbeddingGrad{table, other, out, sound, {}, 2, true, true, {0, 3, 3}}),
+                      Catch::Contains("one dtype"));
 }

@@ -35,6 +35,16 @@ TEST_CASE("gpt2 has biases, a tied head and an MLP of four times its width") {
   CHECK(t.spec.model.ffn_hidden_size == 32);
 }
 
+TEST_CASE("gradients are summed over ranks in their own dtype unless the spec says otherwise") {
+  const auto reduce = [](std::vector<std::string> overrides) {
+    return read_spec_text(kSmallSpec, overrides).spec.precision.reduce;
+  };
+  CHECK(reduce({}) == Precision::fp32);
+  CHECK(reduce({"precision.gradients=bf16"}) == Precision::bf16);
+  CHECK(reduce({"precision.gradients=bf16", "precision.reduce=fp32"}) == Precision::fp32);
+  CHECK(reduce({"precision.reduce=bf16"}) == Precision::bf16);
+}
+
 TEST_CASE("every key of the reference is known, and only what is not built is refused") {
   const LoadedSpec loaded = read_spec(TESTS_DIR "/spec/every_key.yaml");
   for (const auto& p : loaded.problems) FAIL_CHECK(to_text(p));
