@@ -186,6 +186,38 @@ TEST_CASE("shard groups smaller than dp: the state is cut among their ranks, and
   }
 }
 
+TEST_CASE("a reduce in another dtype moves its bytes, through a copy of the bucket that is accounted for") {
+  struct Reduces {
+    int64_t moved = 0, copies = 0, all = 0;
+  };
+  const auto reduces = [](Precision gradients, Precision reduce, int zero) {
+    const Case c({.dp = 2, .zero = zero, .gradients = gradients, .reduce = reduce});
+    const Program p = make_program(c.request(), 0);
+    REQUIRE(total(arena_bytes(p)) == p.arena_bytes);
+    const auto& [key, plan] = p.plans[0];
+    Reduces r;
+    for (const auto& [what, count] : measure(p, c.request(), Mesh::of(c.spec, 2, 0), key).collectives)
+      if (what.find("reduce") != std::string::npos && !what.ends_with("f64")) r.moved += count.moved;
+    for (const Slot& s : plan.slots)
+      if (s.kind == SlotClass::work && s.microbatch < 0) {
+        ++r.copies;
+        REQUIRE(s.dtype == (reduce == Precision::bf16 ? DType::bf16 : DType::f32));
+        REQUIRE(s.shape.elements() == p.buckets[size_t(s.block)].padded);
+      }
+    for (const Instr& i : plan.code) r.all += i.verb == Verb::reduce;
+    return r;
+  };
+  constexpr Precision fp32 = Precision::fp32, bf16 = Precision::bf16;
+  for (int zero : {0, 1, 2, 3}) {
+    const Reduces wide = reduces(fp32, fp32, zero), narrow = reduces(bf16, bf16, zero),
+                  narrowed = reduces(fp32, bf16, zero), widened = reduces(bf16, fp32, zero);
+    REQUIRE((wide.moved > 0 && widened.moved == wide.moved));
+    REQUIRE((narrow.moved * 2 == wide.moved && narrowed.moved == narrow.moved));
+    REQUIRE((wide.copies == 0 && narrow.copies == 0));
+    REQUIRE((narrowed.copies == narrowed.all && widened.copies == widened.all));
+  }
+}
+
 TEST_CASE("reuse of memory: the peak of a plan is far below the sum of its slots") {
   const Program p = make_program(Case({.layers = 8, .microbatches = 8}).request(), 0);
   size_t sum = 0;

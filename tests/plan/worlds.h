@@ -13,7 +13,7 @@ struct WorldShape {
   RecomputeKind recompute = RecomputeKind::none;
   Family family = Family::llama;
   bool tied = true;
-  Precision compute = Precision::bf16;
+  Precision compute = Precision::bf16, gradients = Precision::fp32, reduce = Precision::fp32;
 };
 
 inline RunSpec spec_of(const WorldShape& w) {
@@ -31,6 +31,8 @@ inline RunSpec spec_of(const WorldShape& w) {
   m.qkv_bias = w.family == Family::gpt2;
   s.train.micro_batch = 2;
   s.precision.compute = w.compute;
+  s.precision.gradients = w.gradients;
+  s.precision.reduce = w.reduce;
   s.parallel.pp = w.pp;
   s.parallel.zero = w.zero;
   s.parallel.pipeline.schedule = w.schedule;
