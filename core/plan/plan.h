@@ -31,8 +31,8 @@ using InstrId = uint32_t;
 using SlotId = uint32_t;
 
 // A border has one name: act(m, b) is the input of block b and the output of block b - 1; d_act(m, b) its gradient. `work` slots are
-// named by (m, b, index); one of a reduce, a bucket in the dtype in which ranks sum it, by bucket (in `block`) alone. weight, gradient, reduced and state are named by bucket (in `block`); a state slot's index is its Role, a
-// staging slot's kStaging + Role. A batch slot's index is its BatchField.
+// named by (m, b, index). weight, gradient, reduced and state are named by bucket (in `block`); a state slot's index is its Role, a
+// staging slot's kStaging + Role. A batch slot's index is its BatchField. A reduce's copy of a bucket is a `work` slot of no micro-batch.
 enum class SlotClass : uint8_t { batch, act, d_act, saved, stash, work, weight, gradient, reduced, state, control, outcome };
 
 // A slot is written, used and freed once: what comes back (weights gathered again, the next micro-batch's gradient, what is
