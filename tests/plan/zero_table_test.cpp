@@ -13,11 +13,11 @@ using namespace trainer::test;
 
 namespace {
 
-constexpr int64_t kLayers = 36, kWidth = 4096, kVocab = 60'089, kTokens = 1024;
+constexpr int64_t kLayers = 36, kWidth = 4096, kVocab = 60'096, kTokens = 1024;
 constexpr int64_t kLayer = 12 * kWidth * kWidth + 13 * kWidth;  // GPT-2's matrices, biases and norms
 constexpr int64_t kTables = (kVocab + kTokens) * kWidth, kLastNorm = 2 * kWidth;
 constexpr int64_t kParameters = kTables + kLayers * kLayer + kLastNorm;
-static_assert(kParameters == 7'500'001'280);
+static_assert(kParameters == 7'500'029'952);
 
 RunSpec published(int ranks, int zero) {
   RunSpec s = spec_of({.dp = ranks, .zero = zero, .layers = int(kLayers), .family = Family::gpt2});

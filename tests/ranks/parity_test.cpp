@@ -48,15 +48,15 @@ std::vector<float> without_key_bias(const std::string& tensor, std::vector<float
 }
 
 // Bounds: fp32 sums in another order; bf16 rounds partial sums, about three digits a step, and Adam makes steps of full
-// size out of gradients that are mostly rounding. Gradients of bf16 under fp32 are off by half a step of 8 bits at each
-// addition (2^-9 on average over signs), which Adam turns into steps of another size where it all but cancels.
+// size out of gradients that are mostly rounding. Gradients rounded to bf16 under fp32 are off by at most 2^-8 at each
+// addition; GPT-2's biases, which begin at zero, have some that are mostly rounding.
 struct Bound {
   double loss, norm, weights;
 };
 Bound bound_of(const Layout& l) {
   if (l.compute == Precision::bf16) return {5e-3, 5e-2, 1e-1};
   const bool rounded = l.gradients == Precision::bf16 || l.reduce == Precision::bf16;
-  return rounded ? Bound{1e-3, 1e-2, 1e-1} : Bound{1e-5, 1e-5, 1e-4};
+  return rounded ? Bound{5e-5, 2e-3, 2e-1} : Bound{1e-5, 1e-5, 1e-4};
 }
 
 void compare(const Layout& l) {
@@ -158,7 +158,7 @@ TEST_CASE("bf16 in parallel") {
       compare({.tp = tp, .dp = 2, .zero = zero, .sequence_parallel = tp > 1, .compute = Precision::bf16});
 }
 
-TEST_CASE("gradients in bf16, reduced in bf16, and both") {
+TEST_CASE("gradients in bf16 or reduced in bf16") {
   constexpr Precision kBoth[] = {Precision::fp32, Precision::bf16};
   for (Precision gradients : kBoth)
     for (Precision reduce : kBoth)
@@ -168,9 +168,10 @@ TEST_CASE("gradients in bf16, reduced in bf16, and both") {
         l.gradients = gradients;
         l.reduce = reduce;
         compare(l);
+        l.family = Family::llama;
         l.tp = 2;
         l.sequence_parallel = zero > 1;
-        l.compute = Precision::bf16;
+        l.compute = zero % 2 == 0 ? Precision::bf16 : Precision::fp32;
         compare(l);
       }
   Layout hsdp{.dp = 4, .zero = 2, .zero_shard = 2, .accumulation = 2};
