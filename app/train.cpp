@@ -52,6 +52,8 @@ class Attempt {
     announce(device);
   }
 
+  ~Attempt() { rig_.device.reset(); }  // its lanes may still wait for the feed
+
   Exit run() {
     clock_.restart();
     while (at_.step < total_) {

@@ -91,6 +91,9 @@ std::vector<int> hosts_of_ranks(const std::string& comm, Exchange& exchange) {
         "parallel.comm: shm, but {} of {} ranks are on this host ({}): use auto, or start all on one", here,
         exchange.size(), host_name());
   if (comm == "tcp") std::iota(host_of.begin(), host_of.end(), 0);
+  GroupName world{"world", exchange.rank(), std::vector<int>(host_of.size())};
+  std::iota(world.members.begin(), world.members.end(), 0);
+  host_spans(world, host_of);  // every axis counts ranks upwards: what holds for the world holds for all groups
   return host_of;
 }
 

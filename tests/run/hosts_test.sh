@@ -64,6 +64,14 @@ start --config spec.yaml parallel.comm=shm train.micro_batch=2 checkpoint.every=
 for rank in $(seq 0 $((ranks - 1))); do ends_with 15 "$rank"; done
 contains err.0 "parallel.comm: shm, but 2 of 4 ranks are on this host (host0)"
 
+# Sums go from host to host in rank order, so ranks must not be dealt out to the hosts in turn.
+placement=("${host_of[@]}")
+host_of=(0 1 0 1)
+start --config spec.yaml train.micro_batch=2 checkpoint.every=none log.dir=dealt
+for rank in $(seq 0 $((ranks - 1))); do ends_with 15 "$rank"; done
+contains err.3 "rank 2 is on a host of earlier ranks"
+host_of=("${placement[@]}")
+
 # A rank of the last host is killed: the others, on all hosts, name it within a second.
 start --config spec.yaml parallel.zero=2 train.micro_batch=2 train.steps=1000000 checkpoint.every=none log.dir=killed
 for _ in $(seq 600); do
