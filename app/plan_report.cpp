@@ -11,6 +11,28 @@
 namespace trainer {
 namespace {
 
+// held: elements of logical tensors that this rank computes with (its stage, its slice of tp), padding excluded.
+// updated: elements of the buffers that hold them which it updates (its shard under ZeRO), padding of slices included.
+struct RankParameters {
+  int64_t held = 0, updated = 0;
+};
+RankParameters parameters_of_rank(const Planned& p) {
+  RankParameters n;
+  for (size_t b = 0; b < p.program.buckets.size(); ++b) {
+    const StateSlot* moment = find_state(p.program, int(b), int(Role::moment1));
+    if (!moment) continue;
+    const Bucket& bucket = p.program.buckets[b];
+    for (ParamId id : bucket.params)
+      for (const Param::Piece& piece : p.model.params[id].pieces) {
+        int64_t elements = 1;
+        for (int d = 0; d < piece.logical.rank; ++d) elements *= piece.to.hi[size_t(d)] - piece.to.lo[size_t(d)];
+        n.held += elements;
+      }
+    n.updated += std::min(moment->end, bucket.size) - std::min(moment->begin, bucket.size);
+  }
+  return n;
+}
+
 size_t machine_memory() {
   std::ifstream in("/proc/meminfo");
   for (std::string line; std::getline(in, line);)
@@ -40,7 +62,9 @@ void print_plan_json(const Planned& p) {
     collectives.push_back(
         {{"axis", c.group}, {"op", c.op}, {"dtype", c.dtype}, {"bytes", count.bytes}, {"count", count.count}});
   }
+  const RankParameters mine = parameters_of_rank(p);
   const Json out{{"parameters", parameter_count(p.model)},
+                 {"parameters_of_rank", {{"held", mine.held}, {"updated", mine.updated}}},
                  {"world", p.mesh.size()},
                  {"mesh", {{"pp", p.mesh.pp}, {"dp", p.mesh.dp}, {"cp", p.mesh.cp}, {"tp", p.mesh.tp}}},
                  {"arena_bytes", p.program.arena_bytes},
@@ -97,6 +121,8 @@ void print_plan_table(const Planned& p) {
   const ArenaBytes b = arena_bytes(p.program);
   const FlopsPerToken flops = flops_per_token(p.spec.model, p.spec.data.seq_len);
   fmt::print("parameters      {} ({})\n", parameter_count(p.model), short_number(double(parameter_count(p.model))));
+  const RankParameters mine = parameters_of_rank(p);
+  if (p.mesh.size() > 1) fmt::print("of this rank    {} held, {} updated\n", mine.held, mine.updated);
   fmt::print("FLOPs a token   {} simple, {} exact_full, {} exact_causal\n", short_number(flops.simple),
              short_number(flops.exact_full), short_number(flops.exact_causal));
   fmt::print("\nbytes of rank {} of {}\n", p.mesh.rank(), p.mesh.size());
