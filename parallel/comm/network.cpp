@@ -137,6 +137,8 @@ void* Port::begin(bool sends, void* end, uint64_t tag, void* bytes, size_t count
   const ucp_request_param_t plain{};
   void* request = sends ? ucx_.ucp_tag_send_nbx(ucp_ep_h(end), bytes, count, tag, &plain)
                         : ucx_.ucp_tag_recv_nbx(ucp_worker_h(worker_), bytes, count, tag, UINT64_MAX, &plain);
+  // A body that came before it was asked for, and is longer: its header says so, and is compared before it.
+  if (!sends && UCS_PTR_IS_ERR(request) && UCS_PTR_STATUS(request) == UCS_ERR_MESSAGE_TRUNCATED) return nullptr;
   if (UCS_PTR_IS_ERR(request)) check_ucx(ucx_, UCS_PTR_STATUS(request), sends ? "send" : "receive");
   return request;
 }
