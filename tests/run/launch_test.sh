@@ -49,7 +49,7 @@ done
 # ^C in a terminal reaches them once, by the terminal.
 : > wait.txt
 code=0
-(wait_for ready && printf '\003' && sleep 1) | script -qefc "'$launch_main' wait --ranks 3" wait.txt > /dev/null || code=$?
+(wait_for ready && printf '\003' && sleep 1) | script -qefc "exec '$launch_main' wait --ranks 3" wait.txt > /dev/null || code=$?
 [ $code = 17 ] || { cat wait.txt; fail "after ^C wanted 17, found $code"; }
 
 # kill -9 of the parent: no orphan.
