@@ -5,6 +5,8 @@ source "$(dirname "$0")/common.sh"
 hosts=3 ranks=4
 host_of=(0 0 1 2)
 net() { echo "trainer-$$-$1"; }  # the namespace of a host, or of the bridge between them
+# Not `ip -n`, which also remounts / and so needs it to be a mount.
+inside() { nsenter --net="/var/run/netns/$(net "$1")" "${@:2}"; }
 if ! ip netns add "$(net bridge)" 2> /dev/null; then
   echo "skipped: no network namespaces (needs root and iproute2)"
   exit 0
@@ -15,15 +17,15 @@ clean() {
   rm -rf "$work"
 }
 trap clean EXIT
-ip -n "$(net bridge)" link add br0 type bridge
-ip -n "$(net bridge)" link set br0 up
+inside bridge ip link add br0 type bridge
+inside bridge ip link set br0 up
 for host in $(seq 0 $((hosts - 1))); do
   ip netns add "$(net "$host")"
-  ip -n "$(net "$host")" link set lo up
-  ip -n "$(net "$host")" link add eth0 type veth peer name "port$host" netns "$(net bridge)"
-  ip -n "$(net "$host")" addr add "10.83.0.$((10 + host))/24" dev eth0
-  ip -n "$(net "$host")" link set eth0 up
-  ip -n "$(net bridge)" link set "port$host" master br0 up
+  inside "$host" ip link set lo up
+  inside "$host" ip link add eth0 type veth peer name "port$host" netns "$(net bridge)"
+  inside "$host" ip addr add "10.83.0.$((10 + host))/24" dev eth0
+  inside "$host" ip link set eth0 up
+  inside bridge ip link set "port$host" master br0 up
 done
 
 # start ARGUMENTS...: the ranks, each on its host; their process ids in `pids`, their messages in err.RANK
