@@ -4,7 +4,8 @@
 
 namespace trainer {
 
-std::vector<int> allowed_cores();               // that this process may use
+std::vector<int> allowed_cores();  // that this process may use
+inline int available_cores() { return int(allowed_cores().size()); }
 void use_cores(const std::vector<int>& cores);  // this thread, and all that it starts
 
 // The cores of the rank with index `local_rank` among those of its host, from what each of them may use. Where the

@@ -67,8 +67,10 @@ int run_training(const TrainOptions& o, char** argv) {
   throw_problems(loaded);
   if (o.ranks > 0 && !is_launched()) {
     check_alone(environment(), o.ranks);
-    check_world(loaded.spec, o.ranks);
-    if (o.ranks > 1) return launch_local(o.ranks, argv);
+    if (o.ranks > 1) {
+      check_world(loaded.spec, o.ranks);  // one process says it for all
+      return launch_local(o.ranks, argv);
+    }
   }
   return train_as_rank(loaded, o.ranks == 1 ? Place{} : find_place());
 }

@@ -1,6 +1,5 @@
 #include "app/process_stats.h"
 
-#include <sched.h>
 #include <sys/resource.h>
 
 #include <fstream>
@@ -26,10 +25,6 @@ int64_t page_faults() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return usage.ru_minflt + usage.ru_majflt;
-}
-int available_cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 }  // namespace trainer

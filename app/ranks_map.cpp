@@ -3,41 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 
-#include "core/device/comm.h"
-#include "core/plan/mesh.h"
+#include "parallel/groups.h"
 
 namespace trainer {
 namespace {
 
-struct AxisOf {
-  const char* name;
-  int Mesh::*size;
-  int Mesh::*coordinate;
-};
-constexpr std::array<AxisOf, 4> kAxesOfMesh{{{"pp", &Mesh::pp, &Mesh::stage},
-                                             {"dp", &Mesh::dp, &Mesh::replica},
-                                             {"cp", &Mesh::cp, &Mesh::context},
-                                             {"tp", &Mesh::tp, &Mesh::slice}}};
-
 using Members = std::vector<int>;
 
-// Groups of an axis: ranks that agree in every other coordinate, in the axis's order.
-std::vector<Members> groups_along(const AxisOf& axis, const std::vector<Mesh>& world) {
-  std::map<int, Members> by_first;  // the first member is where the coordinate is 0
-  for (const Mesh& m : world) {
-    Mesh first = m;
-    first.*axis.coordinate = 0;
-    by_first[first.rank()].push_back(m.rank());
-  }
+std::vector<Members> groups_along(Axis axis, const std::vector<Mesh>& world) {
   std::vector<Members> groups;
-  for (auto& [first, members] : by_first) {
-    std::sort(members.begin(), members.end(),
-              [&](int a, int b) { return world[size_t(a)].*axis.coordinate < world[size_t(b)].*axis.coordinate; });
-    groups.push_back(std::move(members));
+  std::vector<bool> placed(world.size());
+  for (const Mesh& m : world) {
+    if (placed[size_t(m.rank())]) continue;
+    groups.push_back(group_of(m, axis).members);
+    for (const int r : groups.back()) placed[size_t(r)] = true;
   }
   return groups;
 }
@@ -60,23 +42,23 @@ bool rail_aligned(const Members& m, int per_host) {
   return std::all_of(rails.begin(), rails.end(), [&](const auto& of) { return of.second == rails.begin()->second; });
 }
 
-void print_axis(std::ostream& out, const AxisOf& axis, const std::vector<Members>& groups, int per_host) {
-  out << fmt::format("{} groups ({}):", axis.name, groups.size());
+void print_axis(std::ostream& out, Axis axis, const std::vector<Members>& groups, int per_host) {
+  out << fmt::format("{} groups ({}):", name_of(axis), groups.size());
   for (size_t g = 0; g < std::min<size_t>(groups.size(), 4); ++g) out << fmt::format(" [{}]", short_list(groups[g]));
   out << (groups.size() > 4 ? " ...\n" : "\n");
   const auto count = [&](auto&& is) { return std::count_if(groups.begin(), groups.end(), is); };
   const auto outside = count([&](const Members& m) { return leaves_host(m, per_host); });
-  if (axis.coordinate == &Mesh::slice && outside > 0)
+  if (axis == Axis::tp && outside > 0)
     out << fmt::format(
         "warning: {} of {} tp groups leave their host of {} ranks: put tp first in parallel.order, or "
         "use a tp that divides {}\n",
         outside, groups.size(), per_host, per_host);
-  if (axis.coordinate != &Mesh::stage && axis.coordinate != &Mesh::replica) return;
+  if (axis != Axis::pp && axis != Axis::dp) return;
   const auto mixed = count([&](const Members& m) { return !rail_aligned(m, per_host); });
   if (mixed > 0)
     out << fmt::format(
         "warning: {} of {} {} groups have other local ranks on one host than on another (not rail-aligned)\n", mixed,
-        groups.size(), axis.name);
+        groups.size(), name_of(axis));
 }
 
 }  // namespace
@@ -89,8 +71,8 @@ void print_ranks_map(std::ostream& out, const RunSpec& spec, int world, int per_
     out << fmt::format("{:>6} {:>6} {:>6}   {:>4} {:>4} {:>4} {:>4}\n", m.rank(), m.rank() / per_host,
                        m.rank() % per_host, m.stage, m.replica, m.context, m.slice);
   out << "\n";
-  for (const AxisOf& axis : kAxesOfMesh)
-    if (meshes[0].*axis.size > 1) print_axis(out, axis, groups_along(axis, meshes), per_host);
+  for (const Axis axis : {Axis::pp, Axis::dp, Axis::cp, Axis::tp})
+    if (const auto groups = groups_along(axis, meshes); groups[0].size() > 1) print_axis(out, axis, groups, per_host);
 }
 
 }  // namespace trainer

@@ -2,18 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <limits>
 #include <set>
 
 #include "app/checkpoints.h"
 #include "app/connect.h"
 #include "app/journal.h"
-#include "app/learning_rate.h"
 #include "app/process_stats.h"
 #include "app/rig.h"
 #include "app/signals.h"
 #include "app/step_clock.h"
+#include "app/step_control.h"
 #include "app/vocabulary.h"
 #include "app/wire.h"
 #include "core/engine/engine.h"
@@ -100,23 +98,11 @@ class Attempt {
     return every && (at_.step % *every == 0 || at_.step == total_);
   }
 
-  Control control() const {
-    const double t = double(at_.step + 1);
-    return {.step = at_.step,
-            .seed = uint64_t(spec_.train.seed),
-            .lr = float(learning_rate(spec_.optimizer, spec_.schedule, at_.step, total_)),
-            .bias1 = float(1 - std::pow(spec_.optimizer.betas[0], t)),
-            .bias2 = float(1 - std::pow(spec_.optimizer.betas[1], t)),
-            .max_norm = spec_.train.clip ? float(*spec_.train.clip) : std::numeric_limits<float>::infinity(),
-            .factor = 0,
-            .skip = 0};
-  }
-
   void step() {
     const FailSite site{.step = at_.step + 1, .rank = exchange_.rank()};
     failpoint("step_begin", site);
     const PlanKey key = train_key(spec_, feed_.sizes().sequences(at_.step), rig_.planned.mesh.dp);
-    const Control control = this->control();
+    const Control control = step_control(spec_, at_.step, total_);
     StepRecord record;
     record.report = engine_.step(key, control);
     if (failpoint("gradient", {.step = site.step}).nan) record.report.finite = false;
@@ -136,7 +122,7 @@ class Attempt {
   void evaluate() {
     double loss = 0, tokens = 0;
     for (int64_t pass = 0; pass < feed_.evaluation_passes(); ++pass) {
-      Control control = this->control();
+      Control control = step_control(spec_, at_.step, total_);
       control.step = pass;
       const StepReport r = engine_.step(evaluate_key(spec_), control);
       stop_ = r.stop;

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "app/connect.h"
-#include "app/process_stats.h"
+#include "app/cores.h"
 #include "core/base/error.h"
 #include "core/base/host.h"
 #include "kernels/cpu/cpu_device.h"

@@ -17,7 +17,7 @@ GroupName along(std::string_view name, int mine, int size, At&& at) {
 
 }  // namespace
 
-GroupName group_of(const Mesh& m, const Stages& stages, Axis axis) {
+GroupName group_of(const Mesh& m, Axis axis) {
   const std::string_view name = name_of(axis);
   switch (axis) {
     case Axis::world: {
@@ -42,13 +42,15 @@ GroupName group_of(const Mesh& m, const Stages& stages, Axis axis) {
       const int first = m.slice / m.kv_copies * m.kv_copies;
       return along(name, m.slice - first, m.kv_copies, [&](int i) { return m.at_slice(first + i); });
     }
-    case Axis::tied: {
-      const int first = stages.owner(0).stage, last = stages.owner(stages.positions() - 1).stage;
-      return along(name, m.stage == first ? 0 : 1, first == last ? 1 : 2,
-                   [&](int i) { return m.at_stage(i == 0 ? first : last); });
-    }
     default: fail(Exit::spec, "[groups] axis {} has no group yet", name);
   }
+}
+
+GroupName group_of(const Mesh& m, const Stages& stages, Axis axis) {
+  if (axis != Axis::tied) return group_of(m, axis);
+  const int first = stages.owner(0).stage, last = stages.owner(stages.positions() - 1).stage;
+  return along(name_of(axis), m.stage == first ? 0 : 1, first == last ? 1 : 2,
+               [&](int i) { return m.at_stage(i == 0 ? first : last); });
 }
 
 GroupName pipe_group(const Mesh& m, int from, int to, bool gradient) {

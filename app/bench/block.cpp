@@ -7,7 +7,7 @@
 #include "app/bench/naive_attention.h"
 #include "app/bench/roof.h"
 #include "app/bench/timing_stream.h"
-#include "app/process_stats.h"
+#include "app/cores.h"
 #include "app/wire.h"
 #include "core/model/model.h"
 #include "core/plan/mesh.h"

@@ -4,7 +4,7 @@
 #include "app/bench/bench.h"
 #include "app/bench/op_runner.h"
 #include "app/bench/roof.h"
-#include "app/process_stats.h"
+#include "app/cores.h"
 
 namespace trainer {
 namespace {

@@ -198,7 +198,7 @@ void Engine::tie(const Call& call) {
 void Engine::norm(const Call& call) {
   const int bucket = call.instr.bucket;
   const Tensor gradient = owned(final_gradient(call), bucket);
-  const Elements mine = owned_elements(bucket);
+  const Slice mine = owned_elements(bucket);
   Comm& replicas = to_.groups.on(program_.buckets[size_t(bucket)].replica, call.instr.lane);
   const int64_t n = mine.end - mine.begin;
   int64_t at = mine.begin + n * replicas.rank() / replicas.size();
@@ -280,7 +280,7 @@ Tensor Engine::final_gradient(const Call& call) const {
   const Tensor reduced = find(call, SlotClass::reduced);
   return reduced ? reduced : find(call, SlotClass::gradient);
 }
-Engine::Elements Engine::owned_elements(int bucket) {
+Slice Engine::owned_elements(int bucket) {
   const Bucket& b = program_.buckets[size_t(bucket)];
   Comm& group = to_.groups.on(b.shard, Lane::compute);
   const int64_t n = b.padded / group.size();

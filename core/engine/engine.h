@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "core/device/collective.h"
 #include "core/engine/feed.h"
 #include "core/engine/resolve.h"
 #include "core/engine/step_report.h"
@@ -69,11 +70,8 @@ class Engine {
   void load(const Call&);
   Tensor find(const Call&, SlotClass, int index = -1) const;
   Tensor final_gradient(const Call&) const;
-  // This rank's slice of a flat bucket, without padding; `flat` is the whole bucket or already the slice.
-  struct Elements {
-    int64_t begin = 0, end = 0;
-  };
-  Elements owned_elements(int bucket);
+  Slice owned_elements(int bucket);  // of the flat bucket: this rank's, without padding
+  // They themselves; `flat` is the whole bucket or already this rank's slice.
   Tensor owned(const Tensor& flat, int bucket);
   Tensor fixed(size_t offset, DType, int64_t n) const;
   std::string describe(const Instr&) const;

@@ -111,12 +111,22 @@ struct HostsComm::Sum {
   struct Slot {  // of a chunk under way
     Port::Transfer *partial = nullptr, *handed = nullptr, *result = nullptr, *forwarded = nullptr;
   };
+  // all_reduce has one slice, the whole; reduce_scatter one of each rank, in step.
+  Sum(const Call& c, Reduce op, size_t slice_bytes, int slices)
+      : call(c),
+        reduction{op, c.dtype},
+        scatter(slices > 1),
+        size(size_of(c.dtype)),
+        sum_size(size_of(accumulator_of(c.dtype))),
+        slice(int64_t(slice_bytes / size)),
+        step(int64_t(kChunkBytes / sum_size)),
+        count((slice + step - 1) / step * slices) {}
   const Call& call;
-  Reduction reduction;
-  bool scatter;             // each result goes to its owner only
-  int64_t slice = 0;        // elements of an owner
-  int64_t step = 0, count = 0;  // elements of a chunk, chunks
-  size_t size = 0, sum_size = 0;    // bytes of an element, and of its sum
+  const Reduction reduction;
+  const bool scatter;           // each result goes to its owner only
+  const size_t size, sum_size;  // bytes of an element, and of its sum
+  const int64_t slice;          // elements of an owner
+  const int64_t step, count;    // elements of a chunk, chunks
   std::array<Slot, kWindow> slots{};
   Slot& slot(const Chunk& c) { return slots[size_t(c.number % kWindow)]; }
 };
@@ -132,23 +142,13 @@ HostsComm::Chunk HostsComm::chunk(const Sum& s, int64_t number) const {
 }
 
 void HostsComm::run_all_reduce(const Call& c) {
-  Sum s{c, {c.op == Op::max ? Reduce::max : Reduce::sum, c.dtype}, false};
-  s.size = size_of(c.dtype);
-  s.sum_size = size_of(accumulator_of(c.dtype));
-  s.slice = int64_t(c.from_bytes / s.size);
-  s.step = int64_t(kChunkBytes / s.sum_size);
-  s.count = (s.slice + s.step - 1) / s.step;
+  Sum s(c, c.op == Op::max ? Reduce::max : Reduce::sum, c.from_bytes, 1);
   run_sum(s);
   count_moved(moved_by_all_reduce(s.slice, c.dtype, size(), rank()));
 }
 
 void HostsComm::run_reduce_scatter(const Call& c) {
-  Sum s{c, {Reduce::sum, c.dtype}, true};
-  s.size = size_of(c.dtype);
-  s.sum_size = size_of(accumulator_of(c.dtype));
-  s.slice = int64_t(c.to_bytes / s.size);
-  s.step = int64_t(kChunkBytes / s.sum_size);
-  s.count = (s.slice + s.step - 1) / s.step * size();
+  Sum s(c, Reduce::sum, c.to_bytes, size());
   run_sum(s);
   count_moved(moved_by_scatter(int64_t(c.from_bytes), size()));
 }

@@ -19,10 +19,8 @@ Comm& HostsGroups::pipe(int from, int to, bool gradient) {
   const GroupName group = pipe_group(mesh_, from, to, gradient);
   auto spans = host_spans(group, over_.host_of);
   if (spans.size() == 1) return *(comm = &local_.pipe(from, to, gradient));
-  const Lane own = local_.pipe_lane(from, gradient);
   const bool sends = mesh_.stage == from;
-  const Lane of_peer =
-      gradient ? (sends ? Lane::recv_grad : Lane::send_grad) : (sends ? Lane::recv_act : Lane::send_act);
+  const Lane own = pipe_lane(sends, gradient), of_peer = pipe_lane(!sends, gradient);
   HostsComm::Place place{local_.pipe_place(from, to, gradient), own, of_peer, over_.traffic.entry(Axis::pp, own)};
   comms_.push_back(std::make_unique<HostsComm>(over_.world, over_.network, group, std::move(spans), place));
   return *(comm = comms_.back().get());

@@ -18,16 +18,11 @@ ShmPlace ShmGroups::place(Axis axis, Lane lane) const {
   return {std::string(name_of(lane)), slot, slot, spins_of(world_, lane)};
 }
 
-Lane ShmGroups::pipe_lane(int from, bool gradient) const {
-  if (mesh_.stage == from) return gradient ? Lane::send_grad : Lane::send_act;
-  return gradient ? Lane::recv_grad : Lane::recv_act;
-}
-
 ShmPlace ShmGroups::pipe_place(int from, int to, bool gradient) const {
   check(from != to && mesh_.pp <= shm::kMaxStages, Exit::rank, "[shm] pipe {} > {} of {} stages, at most {}", from, to,
         mesh_.pp, shm::kMaxStages);
   const bool sends = mesh_.stage == from;
-  const Lane lane = pipe_lane(from, gradient);
+  const Lane lane = pipe_lane(sends, gradient);
   return {std::string(name_of(lane)), shm::pipe_slot(sends ? to : from, sends, gradient),
           shm::pipe_slot(mesh_.stage, !sends, gradient), spins_of(world_, lane)};
 }
@@ -46,7 +41,7 @@ Comm& ShmGroups::pipe(int from, int to, bool gradient) {
   if (comm) return *comm;
   comms_.push_back(std::make_unique<ShmComm>(world_, pipe_group(mesh_, from, to, gradient),
                                              pipe_place(from, to, gradient),
-                                             traffic_.entry(Axis::pp, pipe_lane(from, gradient))));
+                                             traffic_.entry(Axis::pp, pipe_lane(mesh_.stage == from, gradient))));
   return *(comm = comms_.back().get());
 }
 

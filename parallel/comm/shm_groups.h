@@ -20,7 +20,6 @@ class ShmGroups final : public Groups {
   // Where this rank's words of a communicator lie.
   ShmPlace place(Axis, Lane) const;
   ShmPlace pipe_place(int from_stage, int to_stage, bool gradient) const;
-  Lane pipe_lane(int from_stage, bool gradient) const;  // of this rank's end
 
  private:
   ShmWorld& world_;

@@ -136,4 +136,21 @@ inline void test_messages(TestRank& rank, Comm& comm, DType dtype, int64_t n) {
     }
 }
 
+// Every operation, of all dtypes and these numbers of elements.
+inline void test_every_operation(TestRank& rank, Comm& comm, const std::vector<int64_t>& sizes) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i32, DType::i64})
+    for (const int64_t size : sizes) {
+      rank.reset();
+      comm.barrier(rank.lane());
+      rank.drain();  // nobody fills what others still compare
+      test_all_reduce(rank, comm, dtype, size);
+      for (const bool in_place : {false, true}) {
+        test_reduce_scatter(rank, comm, dtype, size, in_place);
+        test_all_gather(rank, comm, dtype, size, in_place);
+      }
+      test_all_to_all(rank, comm, dtype, size);
+      test_messages(rank, comm, dtype, std::min<int64_t>(size, 300));
+    }
+}
+
 }  // namespace trainer

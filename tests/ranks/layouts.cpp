@@ -10,6 +10,7 @@
 
 #include "app/checkpoints.h"
 #include "app/rig.h"
+#include "app/step_control.h"
 #include "app/wire.h"
 #include "core/base/hash.h"
 #include "core/engine/engine.h"
@@ -60,17 +61,6 @@ class SequenceFeed final : public Feed {
   const RunSpec& spec_;
   const Mesh& mesh_;
 };
-
-Control control_of(const RunSpec& spec, int64_t step) {
-  Control c;
-  c.step = step;
-  c.seed = uint64_t(spec.train.seed);
-  c.lr = float(spec.optimizer.lr);
-  c.bias1 = float(1 - std::pow(spec.optimizer.betas[0], step + 1));
-  c.bias2 = float(1 - std::pow(spec.optimizer.betas[1], step + 1));
-  c.max_norm = float(*spec.train.clip);
-  return c;
-}
 
 // Adds a rank's elements; those that another rank has added must be the same bits.
 class Assembly {
@@ -131,7 +121,8 @@ std::vector<StepReport> run_rank(const RunSpec& spec, Exchange& exchange, Assemb
   std::vector<StepReport> steps;
   Engine engine(p.program, p.spec, p.mesh, p.model, {*rig.device, *rig.groups, feed});
   for (int64_t step = 0; step < kSteps; ++step)
-    steps.push_back(engine.step(train_key(p.spec, p.spec.train.global_batch.count, p.mesh.dp), control_of(spec, step)));
+    steps.push_back(engine.step(train_key(p.spec, p.spec.train.global_batch.count, p.mesh.dp),
+                                step_control(spec, step, *spec.train.steps)));
   rig.device->drain();
   assembly.note(wrong_traffic(rig));
   assembly.add(boxes_of(state_view(p.program, p.model, rig.arena())));

@@ -18,19 +18,7 @@ TEST_CASE("every operation gives the bits of the reference: dtypes, ranks, odd s
     run_ranks(n, [&](Exchange& exchange) {
       TestRank rank(exchange, 0, size_t{8} << 20);
       const auto comm = rank.comm(n);
-      for (const DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i32, DType::i64})
-        for (const int64_t size : kSizes) {
-          rank.reset();
-          comm->barrier(rank.lane());
-          rank.drain();  // nobody fills what others still compare
-          test_all_reduce(rank, *comm, dtype, size);
-          for (const bool in_place : {false, true}) {
-            test_reduce_scatter(rank, *comm, dtype, size, in_place);
-            test_all_gather(rank, *comm, dtype, size, in_place);
-          }
-          test_all_to_all(rank, *comm, dtype, size);
-          test_messages(rank, *comm, dtype, std::min<int64_t>(size, 300));
-        }
+      test_every_operation(rank, *comm, kSizes);
     });
 }
 

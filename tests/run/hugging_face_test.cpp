@@ -5,6 +5,7 @@
 #include "app/checkpoints.h"
 #include "app/ckpt_hf.h"
 #include "app/evaluate.h"
+#include "app/step_control.h"
 #include "app/wire.h"
 #include "core/engine/engine.h"
 #include "io/safetensors_set.h"
@@ -74,16 +75,6 @@ RunSpec training_spec(const Checkpoint& checkpoint, const Reference& reference) 
   return spec;
 }
 
-Control control_of(const RunSpec& spec, int64_t step) {
-  Control c;
-  c.step = step;
-  c.lr = float(spec.optimizer.lr);
-  c.bias1 = float(1 - std::pow(spec.optimizer.betas[0], step + 1));
-  c.bias2 = float(1 - std::pow(spec.optimizer.betas[1], step + 1));
-  c.max_norm = float(*spec.train.clip);
-  return c;
-}
-
 struct Trained {
   std::vector<StepReport> steps;
   Tensors weights;
@@ -113,7 +104,8 @@ Trained train(const RunSpec& spec, const std::string& step_directory, const Refe
                 {*rig.device, *rig.groups, feed});
   Trained trained;
   for (int64_t step = 0; step < Reference::kSteps; ++step)
-    trained.steps.push_back(engine.step(train_key(spec, Reference::kSequences, 1), control_of(spec, step)));
+    trained.steps.push_back(
+        engine.step(train_key(spec, Reference::kSequences, 1), step_control(spec, step, *spec.train.steps)));
   rig.device->drain();
   trained.weights = weights_of(state_view(rig.planned.program, rig.planned.model, rig.arena()));
   return trained;
