@@ -28,10 +28,11 @@ contains err.txt "sequences"
 # A second run in the same directory.
 TRAINER_FAIL="step_begin:delay=200" "$trainer" --config spec.yaml log.dir=busy > /dev/null 2>&1 &
 first=$!
-sleep 1
+until [ -s busy/metrics.jsonl ]; do sleep 0.02; kill -0 $first || fail "the first run ended by itself"; done
 expect 13 "$trainer" --config spec.yaml log.dir=busy
 contains err.txt "$first"
 kill -9 $first
+wait $first || true  # the lock goes with the process, and kill does not wait for that
 expect 0 "$trainer" --config spec.yaml log.dir=busy train.steps=8
 # A failpoint that does not exist is no failpoint.
 TRAINER_FAIL="nowhere:kill" expect 2 "$trainer" --config spec.yaml
