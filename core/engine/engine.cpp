@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "core/base/error.h"
 #include "core/ops/ops.h"
 
 namespace trainer {

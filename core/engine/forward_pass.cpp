@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/base/error.h"
 #include "core/device/meter.h"
 
 namespace trainer {

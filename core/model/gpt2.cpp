@@ -1,5 +1,6 @@
 // GPT-2 (Radford et al. 2019): learned positions, LayerNorm, GELU, biases everywhere, weights stored [in, out]
 // (Conv1D).
+#include "core/base/error.h"
 #include "core/model/blocks/attention.h"
 #include "core/model/blocks/embedding.h"
 #include "core/model/blocks/feed_forward.h"

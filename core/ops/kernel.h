@@ -6,7 +6,6 @@
 #include <array>
 #include <type_traits>
 
-#include "core/base/error.h"
 #include "core/device/device.h"
 
 namespace trainer {
@@ -22,12 +21,15 @@ struct Kernel {
   }
 };
 
+// Throws Error(device): the operation has no kernel on the device it was launched on.
+[[noreturn]] void refuse_launch(const char* op);
+
 template <class Args>
 void launch(Stream& stream, const Args& args) {
   static_assert(std::is_trivially_copyable_v<Args>);
   const auto& kernel = Kernel<Args>::on(stream.kind());
   stream.charge(Args::kName, args.cost(), kernel.scratch ? kernel.scratch(args) : 0);
-  if (!kernel.run && stream.kind() != DeviceKind::meter) fail(Exit::device, "{}: no kernel on this device", Args::kName);
+  if (!kernel.run && stream.kind() != DeviceKind::meter) refuse_launch(Args::kName);
   stream.submit(kernel.run, &args, sizeof args);
 }
 

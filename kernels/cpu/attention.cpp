@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/base/error.h"
 #include "kernels/cpu/attention_pair.h"
 #include "kernels/cpu/attention_scratch.h"
 #include "kernels/cpu/attention_vector.h"

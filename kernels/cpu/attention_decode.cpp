@@ -7,6 +7,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_decode.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first.
+#include "core/base/error.h"
 #include "kernels/cpu/attention_scratch.h"
 #include "kernels/cpu/attention_vector-inl.h"
 #include "kernels/cpu/dispatch.h"

@@ -5,6 +5,7 @@
 // foreach_target.h comes first.
 #include <cmath>
 
+#include "core/base/error.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/pool.h"

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "core/base/error.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/grid.h"
 #include "kernels/cpu/kernels.h"

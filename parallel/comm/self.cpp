@@ -1,5 +1,6 @@
 #include "parallel/comm/self.h"
 
+#include "core/base/error.h"
 #include "core/ops/elementwise.h"
 
 namespace trainer {

@@ -8,6 +8,8 @@
 #include <climits>
 #include <ctime>
 
+#include "core/base/error.h"
+
 namespace trainer::shm {
 
 std::string_view name_of(Op op) {

@@ -3,7 +3,7 @@
 
 #include "tests/attention/check.h"
 #include "tests/support/gradient_check.h"
-#include "tests/support/run_op.h"
+#include "run_op.h"
 
 using namespace trainer;
 using namespace trainer::test;

@@ -3,7 +3,7 @@
 
 #include "tests/attention/reference.h"
 #include "tests/support/compare.h"
-#include "tests/support/run_op.h"
+#include "run_op.h"
 
 using namespace trainer;
 using namespace trainer::test;

@@ -6,7 +6,7 @@
 #include "core/ops/cross_entropy.h"
 #include "core/ops/matmul.h"
 #include "tests/support/gradient_check.h"
-#include "tests/support/run_op.h"
+#include "run_op.h"
 
 using namespace trainer;
 using namespace trainer::test;

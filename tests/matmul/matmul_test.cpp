@@ -4,7 +4,7 @@
 #include "core/base/error.h"
 #include "tests/matmul/product.h"
 #include "tests/support/compare.h"
-#include "tests/support/run_op.h"
+#include "run_op.h"
 
 using namespace trainer;
 using namespace trainer::test;

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 
+#include "core/base/error.h"
 #include "kernels/cpu/cpu_device.h"
 #include "parallel/comm/shm_comm.h"
 #include "tests/support/ranks.h"

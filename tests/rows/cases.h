@@ -1,7 +1,7 @@
 // The shapes, dtypes and layouts every row kernel is tried on.
 #pragma once
 #include "tests/support/compare.h"
-#include "tests/support/run_op.h"
+#include "run_op.h"
 
 namespace trainer::test {
 

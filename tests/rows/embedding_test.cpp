@@ -1,3 +1,4 @@
+#include "core/base/error.h"
 #include "tests/rows/cases.h"
 #include "tests/support/gradient_check.h"
 

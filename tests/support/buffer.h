@@ -7,6 +7,7 @@
 
 #include "core/tensor/bf16.h"
 #include "core/tensor/tensor.h"
+#include "device_memory.h"
 
 namespace trainer::test {
 
@@ -66,7 +67,7 @@ class Buffer {
     return v;
   }
   // Every byte, gaps and canaries included: equal means bit-identical and nothing written outside.
-  std::vector<std::byte> bytes() const { return memory_; }
+  std::vector<std::byte> bytes() const { return {memory_.begin(), memory_.end()}; }
   void restore(const std::vector<std::byte>& bytes) { std::copy(bytes.begin(), bytes.end(), memory_.begin()); }
   // Nothing was written before, between or behind the rows.
   bool intact() const {
@@ -121,7 +122,7 @@ class Buffer {
     }
   }
 
-  std::vector<std::byte> memory_;
+  std::vector<std::byte, DeviceAllocator<std::byte>> memory_;
   size_t begin_ = 0, end_ = 0;
   Tensor tensor_;
 };
