@@ -1,5 +1,7 @@
 // Llama and its relatives (Touvron et al. 2023): RMSNorm, rotary positions, grouped heads, SwiGLU. Llama 1 to 3,
 // Qwen2.5, Qwen3 dense and Mistral are specs of it.
+#include <fmt/format.h>
+
 #include "core/model/blocks/attention.h"
 #include "core/model/blocks/embedding.h"
 #include "core/model/blocks/feed_forward.h"
