@@ -1,16 +1,12 @@
 #include <limits>
 
 #include "tests/rows/cases.h"
+#include "tests/support/record.h"
 
 using namespace trainer;
 using namespace trainer::test;
 
 namespace {
-
-template <class T>
-Tensor record(T& value) {
-  return make_tensor(reinterpret_cast<std::byte*>(&value), DType::u8, {int64_t(sizeof value)});
-}
 
 constexpr int64_t kSizes[] = {1, 3, 17, 63, 65, 130, 16384, 40001};
 
@@ -21,9 +17,9 @@ struct State {
   Buffer master = random_buffer(DType::f32, {n}, 1), m = random_buffer(DType::f32, {n}, 2, 0.1);
   Buffer v{DType::f32, {n}, map([](double x) { return x * x; }, random_values(n, 3, 0.1))};
   Buffer g = random_buffer(gradients, {n}, 4, 50), weight{DType::bf16, {n}};
-  Control control{.lr = 1e-2f, .bias1 = 0.3f, .bias2 = 0.1f, .factor = 1.0f / 64, .skip = 0};
+  Record<Control> control{{.lr = 1e-2f, .bias1 = 0.3f, .bias2 = 0.1f, .factor = 1.0f / 64, .skip = 0}};
   AdamW op(bool with_weight) {
-    AdamW a{master, {}, m, v, g, record(control)};
+    AdamW a{master, {}, m, v, g, control};
     if (with_weight) a.weight = weight;
     a.weight_decay = 0.1f;
     return a;
@@ -36,13 +32,13 @@ struct Expected {
 Expected reference_adamw(const State& s) {
   Expected e{s.master.values(), s.m.values(), s.v.values()};
   const Values g = s.g.values();
-  const double lr = s.control.lr;
+  const double lr = s.control->lr;
   for (size_t i = 0; i < g.size(); ++i) {
-    const double gi = g[i] * double(s.control.factor);
+    const double gi = g[i] * double(s.control->factor);
     e.m[i] = 0.9 * e.m[i] + 0.1 * gi;
     e.v[i] = 0.95 * e.v[i] + 0.05 * gi * gi;
     e.master[i] = e.master[i] * (1 - lr * 0.1) -
-                  lr * (e.m[i] / double(s.control.bias1)) / (std::sqrt(e.v[i] / double(s.control.bias2)) + 1e-8);
+                  lr * (e.m[i] / double(s.control->bias1)) / (std::sqrt(e.v[i] / double(s.control->bias2)) + 1e-8);
   }
   return e;
 }
@@ -68,7 +64,7 @@ TEST_CASE("AdamW agrees with float64, and the weights are its rounded master") {
 TEST_CASE("AdamW's streamed weights are the same as stored ones") {
   const int64_t n = (int64_t{1} << 20) + 5;  // enough to stream, with a tail
   State s{n, DType::f32};
-  std::vector<bf16> memory(size_t(n) + 32);
+  std::vector<bf16, DeviceAllocator<bf16>> memory(size_t(n) + 32);
   auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
   AdamW op = s.op(false);
   op.weight = make_tensor(aligned, DType::bf16, {n});
@@ -80,7 +76,7 @@ TEST_CASE("AdamW's streamed weights are the same as stored ones") {
 
 TEST_CASE("AdamW changes nothing in a skipped step") {
   State s{130, DType::f32};
-  s.control.skip = 1;
+  s.control->skip = 1;
   s.weight.fill(7);
   const State before{130, DType::f32};
   run_op(s.op(true));
@@ -99,12 +95,12 @@ TEST_CASE("the squared norm adds to the outcome, and a huge gradient does not ov
         for (const double x : g.values()) wanted += x * x;
         double first = 0;
         for (const int threads : {1, 2, 3}) {
-          Outcome outcome{.norm2 = 2};
-          run_op(SquaredNorm{g, record(outcome)}, threads);
-          REQUIRE(std::abs(outcome.norm2 - wanted) <= 1e-12 * wanted);
-          REQUIRE(outcome.nonfinite == 0);
-          if (threads == 1) first = outcome.norm2;
-          REQUIRE(outcome.norm2 == first);
+          Record<Outcome> outcome({.norm2 = 2});
+          run_op(SquaredNorm{g, outcome}, threads);
+          REQUIRE(std::abs(outcome->norm2 - wanted) <= 1e-12 * wanted);
+          REQUIRE(outcome->nonfinite == 0);
+          if (threads == 1) first = outcome->norm2;
+          REQUIRE(outcome->norm2 == first);
         }
       }
 }
@@ -114,8 +110,8 @@ TEST_CASE("the squared norm counts a gradient that is not finite, wherever it st
     for (const double bad : {double(NAN), double(INFINITY), -double(INFINITY)}) {
       Values values(1001, 1.0);
       values[size_t(at)] = bad;
-      Outcome outcome{.nonfinite = 3};
-      run_op(SquaredNorm{Buffer(DType::bf16, {1001}, values), record(outcome)});
-      REQUIRE(outcome.nonfinite == 4);
+      Record<Outcome> outcome({.nonfinite = 3});
+      run_op(SquaredNorm{Buffer(DType::bf16, {1001}, values), outcome});
+      REQUIRE(outcome->nonfinite == 4);
     }
 }

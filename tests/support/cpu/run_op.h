@@ -11,6 +11,9 @@
 
 namespace trainer::test {
 
+// Kernels refuse tokens and positions out of range.
+inline constexpr bool kIdsAreChecked = true;
+
 // Launches `op` on the compute lane and waits for it; rethrows what the kernel threw. The lane's scratch is exactly
 // what the kernel asks for, so a sanitizer sees what goes beyond.
 template <class Op>

@@ -38,9 +38,13 @@ class OneStream final : public Stream {
   size_t bytes_;
 };
 
-// Launches `op` and waits for it. The lane's scratch is exactly what the kernel asks for.
+// What a kernel cannot look at before it runs: tokens and positions in device memory.
+inline constexpr bool kIdsAreChecked = false;
+
+// Launches `op` and waits for it. The lane's scratch is exactly what the kernel asks for. A CPU's number of threads
+// means nothing here.
 template <class Op>
-void run_op(const Op& op) {
+void run_op(const Op& op, int /*threads*/ = 0) {
   size_t bytes = 0;
   if constexpr (requires { cuda::scratch_bytes(op); }) bytes = cuda::scratch_bytes(op);
   OneStream stream(bytes);
