@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/kernels.h"
 #include "tests/support/buffer.h"
+#include "tests/support/cuda/schedule.h"
 
 namespace trainer::test {
 
@@ -61,6 +62,7 @@ void run_with_any_threads(const Op& op, std::initializer_list<Buffer*> outputs) 
   for (int run = 0; run < 3; ++run) {
     size_t i = 0;
     for (Buffer* b : outputs) b->restore(before[i++]);
+    test_schedule(run);
     run_op(op);
     i = 0;
     for (Buffer* b : outputs) {
@@ -69,6 +71,7 @@ void run_with_any_threads(const Op& op, std::initializer_list<Buffer*> outputs) 
       REQUIRE(b->bytes() == wanted[i++]);
     }
   }
+  test_schedule(0);
 }
 
 }  // namespace trainer::test

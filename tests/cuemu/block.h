@@ -1,0 +1,85 @@
+// One block of a kernel: its threads are fibers of one OS thread.
+#pragma once
+#include <vector_types.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "tests/cuemu/async_copy.h"
+#include "tests/cuemu/fail.h"
+#include "tests/cuemu/fiber.h"
+#include "tests/cuemu/ready_queue.h"
+#include "tests/cuemu/shared_memory.h"
+#include "tests/cuemu/stats.h"
+#include "tests/cuemu/warp.h"
+
+namespace cuemu {
+
+struct Launch {
+  const char* name;
+  dim3 grid, block;
+  size_t shared_bytes;
+  const std::function<void()>& body;  // the kernel with its arguments
+};
+
+struct Thread {
+  Fiber fiber;
+  uint3 index{};
+  unsigned slot = 0;              // its place in the block's list
+  unsigned linear = 0, lane = 0;  // its number in the block and in the warp
+  unsigned barriers_passed = 0;
+  Warp* warp = nullptr;
+  const char* waiting_in = nullptr;  // for reports
+  Location where;
+  bool done = false;
+  AsyncCopies copies;
+};
+
+class Block {
+ public:
+  // Runs block number `number` of the launch to its end.
+  void run(const Launch&, uint64_t number);
+
+  // Of the running thread.
+  void barrier(const Location&);
+  void yield();
+  void suspend();  // until `wake`
+  void wake(const Thread& t) { ready_.push(t.slot, t.warp->index); }
+
+  SharedMemory& shared() { return shared_; }
+  Stats& stats() { return stats_; }
+  bool copies_land_early() const { return copies_land_early_; }
+  const char* kernel() const { return kernel_; }
+  // Of the OS thread that ran blocks, after its last one: they come before what it does next.
+  void join_threads() { tsan_acquire(&exit_token_); }
+
+ private:
+  static void thread_main();
+  void start_threads(const Launch&, uint64_t number);
+  void run_threads();
+  void thread_exits();
+  void release_barrier();
+  [[noreturn]] void report_deadlock();
+
+  std::vector<Thread> threads_;  // the first size_ of them; stacks are kept for the next block
+  std::vector<Warp> warps_;
+  ReadyQueue ready_;
+  SharedMemory shared_;
+  HostContext host_;
+  const std::function<void()>* body_ = nullptr;
+  const char* kernel_ = "";
+  unsigned size_ = 0, alive_ = 0;
+  std::vector<const Thread*> at_barrier_;
+  Location barrier_where_;
+  bool copies_land_early_ = false;
+  uint64_t blocks_run_ = 0;
+  Stats stats_;
+  char start_token_ = 0, exit_token_ = 0, barrier_tokens_[2] = {};  // of the thread sanitizer
+};
+
+// Of this OS thread; null outside of kernels.
+extern constinit thread_local Block* block;
+extern constinit thread_local Thread* current;
+
+}  // namespace cuemu
