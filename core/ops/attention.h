@@ -62,4 +62,11 @@ struct AttentionDecode {
   }
 };
 
+// What every backend wants of the operands: throws Error(device) where shapes, dtypes (f32 or bf16, one for all) or strides do not
+// belong together.
+inline constexpr int64_t kMaxHeadWidth = 256;
+void check_operands(const Attention&);
+void check_operands(const AttentionGrad&);
+void check_operands(const AttentionDecode&);
+
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// Checks at the door, the grid of tasks, and the choice of the kernels.
+// The grid of tasks, and the choice of the kernels.
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>
@@ -16,36 +16,6 @@ namespace {
 
 // Tasks that forward is cut into at least, where its queries allow: enough to occupy and to balance many workers.
 constexpr int64_t kForwardTasks = 32;
-
-void check_rows(const char* op, const char* name, const Tensor& t, const Shape& wanted) {
-  check(t && t.shape == wanted, Exit::device, "{}: {}: wanted [{}, {}, {}], found another shape", op, name, wanted[0],
-        wanted[1], wanted[2]);
-}
-
-template <class Op>
-void check_operands(const Op& op, std::initializer_list<const Tensor*> like_q) {
-  const Shape& q = op.q.shape;
-  check(q.rank == 3 && op.k.shape.rank == 3 && op.batch > 0 && q[0] > 0 && q[0] % op.batch == 0, Exit::device,
-        "{}: wanted q [batch * T, H, D] and k [batch * T, K, D], found {} rows in {} sequences", op.kName, q[0],
-        op.batch);
-  const int64_t kv_heads = op.k.shape[1], width = q[2];
-  check(kv_heads > 0 && q[1] > 0 && q[1] % kv_heads == 0, Exit::device,
-        "{}: wanted a multiple of {} kv heads, found {} heads", op.kName, kv_heads, q[1]);
-  check(width > 0 && width % 2 == 0 && width <= kMaxWidth, Exit::device,
-        "{}: wanted an even head width up to {}, found {}", op.kName, kMaxWidth, width);
-  for (const Tensor* t : like_q)
-    check(t->dtype == op.q.dtype, Exit::device, "{}: wanted tensors of one dtype, found {} beside {}", op.kName,
-          name_of(t->dtype), name_of(op.q.dtype));
-  check_rows(op.kName, "k", op.k, {q[0], kv_heads, width});
-  check_rows(op.kName, "v", op.v, op.k.shape);
-  check_rows(op.kName, "out", op.out, q);
-  check(op.lse && op.lse.dtype == DType::f32 && op.lse.dense() && op.lse.elements() == q[0] * q[1], Exit::device,
-        "{}: wanted a dense f32 lse [{}, {}, {}]", op.kName, op.batch, q[1], op.seq_len());
-  const Tensor& segments = op.mask.segments;
-  check(!segments || (segments.dtype == DType::i32 && segments.dense() && segments.elements() == q[0]), Exit::device,
-        "{}: wanted dense i32 segments of {} rows, found {} of {}", op.kName, q[0], segments.elements(),
-        name_of(segments.dtype));
-}
 
 // Task of kv head `head` of sequence `sequence`, over all of its queries.
 template <class Op>
@@ -118,12 +88,9 @@ void for_tasks(Stream& stream, const char* op, int64_t count, size_t worker_byte
 }
 
 // The kernel for an operation: of pairs of bf16 where the CPU and the operands allow, else the portable one.
-AttentionKernel choose(const char* op, const Tensor& q, AttentionKernel pairs, AttentionKernel f32,
-                       AttentionKernel bf16) {
+AttentionKernel choose(const Tensor& q, AttentionKernel pairs, AttentionKernel f32, AttentionKernel bf16) {
   const int64_t width = q.shape[2];
   if (q.dtype == DType::bf16 && (width == 64 || width == 128) && cpu_level() == Level::avx512_bf16) return pairs;
-  check(q.dtype == DType::f32 || q.dtype == DType::bf16, Exit::device, "{}: wanted f32 or bf16, found {}", op,
-        name_of(q.dtype));
   return q.dtype == DType::f32 ? f32 : bf16;
 }
 
@@ -133,7 +100,7 @@ size_t scratch_bytes(const Attention& op) { return worker_bytes(op) * size_t(pla
 size_t scratch_bytes(const AttentionGrad& op) { return worker_bytes(op) * size_t(planned_workers()); }
 
 void attend(Stream& stream, const Attention& op, AttentionKernel kernel) {
-  check_operands(op, {&op.k, &op.v, &op.out});
+  check_operands(op);
   const int64_t kv_heads = op.k.shape[1], groups = op.batch * kv_heads;
   const Chunks chunks = chunks_of(op);
   for_tasks(stream, op.kName, groups * chunks.count, worker_bytes(op), [&](int64_t task, std::byte* scratch) {
@@ -144,21 +111,17 @@ void attend(Stream& stream, const Attention& op, AttentionKernel kernel) {
 }
 
 void attend(Stream& stream, const AttentionGrad& op, AttentionKernel kernel) {
-  check_operands(op, {&op.k, &op.v, &op.out, &op.d_out, &op.d_q, &op.d_k, &op.d_v});
-  check_rows(op.kName, "d_out", op.d_out, op.q.shape);
-  check_rows(op.kName, "d_q", op.d_q, op.q.shape);
-  check_rows(op.kName, "d_k", op.d_k, op.k.shape);
-  check_rows(op.kName, "d_v", op.d_v, op.k.shape);
+  check_operands(op);
   const int64_t kv_heads = op.k.shape[1];  // one task has all heads of a group: their sums have one order
   for_tasks(stream, op.kName, op.batch * kv_heads, worker_bytes(op),
             [&](int64_t task, std::byte* scratch) { kernel(job_of(op, task / kv_heads, task % kv_heads), scratch); });
 }
 
 void run(Stream& stream, const Attention& op) {
-  attend(stream, op, choose(op.kName, op.q, pair_forward, vector_forward<float>, vector_forward<bf16>));
+  attend(stream, op, choose(op.q, pair_forward, vector_forward<float>, vector_forward<bf16>));
 }
 void run(Stream& stream, const AttentionGrad& op) {
-  attend(stream, op, choose(op.kName, op.q, pair_backward, vector_backward<float>, vector_backward<bf16>));
+  attend(stream, op, choose(op.q, pair_backward, vector_backward<float>, vector_backward<bf16>));
 }
 
 }  // namespace trainer::cpu

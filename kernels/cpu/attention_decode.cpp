@@ -88,17 +88,6 @@ size_t worker_bytes(const AttentionDecode& op) {
   return count.used();
 }
 
-void check_operands(const AttentionDecode& op) {
-  const Shape &q = op.q.shape, &cache = op.k_cache.shape;
-  check(q.rank == 3 && cache.rank == 3 && op.out.shape == q && op.v_cache.shape == cache && cache[0] == q[0],
-        Exit::device, "{}: wanted q and out [B, H, D], k_cache and v_cache [B, capacity, K * D]", op.kName);
-  check(op.kv_heads > 0 && q[1] % op.kv_heads == 0 && cache[2] == op.kv_heads * q[2], Exit::device,
-        "{}: wanted a multiple of {} kv heads and caches of {} columns, found {} heads and {} columns", op.kName,
-        op.kv_heads, op.kv_heads * q[2], q[1], cache[2]);
-  check(op.length > 0 && op.length <= cache[1], Exit::device,
-        "{}: wanted a length within the cache's 1 to {} rows, found {}", op.kName, cache[1], op.length);
-}
-
 }  // namespace
 
 size_t scratch_bytes(const AttentionDecode& op) { return worker_bytes(op) * size_t(planned_workers()); }

@@ -35,7 +35,6 @@ inline constexpr float kLog2E = 1.44269504088896341f, kLn2 = 0.69314718055994530
 inline constexpr float kHidden = -1e30f;     // a score that no softmax sees; finite, so that no NaN comes of it
 inline constexpr int64_t kRegisterRows = 6;  // rows of a register tile
 inline constexpr int64_t kTile = 96;         // queries of a tile, of both paths
-inline constexpr int64_t kMaxWidth = 256;
 
 [[gnu::always_inline]] inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 [[gnu::always_inline]] inline int64_t larger(int64_t a, int64_t b) { return a < b ? b : a; }

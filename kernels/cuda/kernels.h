@@ -38,6 +38,7 @@ void run(Stream&, const AdamW&);
 
 // Bytes of lane scratch, where a kernel needs any: a function of shapes.
 size_t scratch_bytes(const MatMul&);
+size_t scratch_bytes(const Attention&);
 size_t scratch_bytes(const AttentionGrad&);
 size_t scratch_bytes(const EmbeddingGrad&);
 size_t scratch_bytes(const ColumnSum&);

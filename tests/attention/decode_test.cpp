@@ -1,9 +1,10 @@
 // One token at a time against a cache equals the last row of attention over the whole sequence.
 #include <catch2/catch.hpp>
 
+#include "core/base/error.h"
+#include "run_op.h"
 #include "tests/attention/reference.h"
 #include "tests/support/compare.h"
-#include "run_op.h"
 
 using namespace trainer;
 using namespace trainer::test;

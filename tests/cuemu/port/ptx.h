@@ -17,10 +17,17 @@ inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row, cuemu_loc l = c
 inline void cp_async_16(void* dst, const void* src, bool pred, cuemu_loc l = cuemu_loc::current()) {
   cuemu::cp_async(dst, src, 16, pred ? 16 : 0, l);
 }
+inline void cp_async_4(void* dst, const void* src, bool pred, cuemu_loc l = cuemu_loc::current()) {
+  cuemu::cp_async(dst, src, 4, pred ? 4 : 0, l);
+}
 inline void cp_async_commit() { cuemu::cp_async_commit(); }
 template <int N>
 inline void cp_async_wait() {
   cuemu::cp_async_wait(N);
+}
+inline float exp2(float x) {
+  const float y = std::exp2(x);
+  return y < 0x1p-126f ? 0.0f : y;
 }
 __device__ __forceinline__ uint32_t pack_bf16(float lo, float hi) {
   __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
