@@ -41,7 +41,7 @@ cudaError_t cudaFreeHost(void* p) {
   if (const cudaError_t e = unavailable()) return e;
   if (!p) return cudaSuccess;
   if (const cudaError_t e = forbidden_in_capture()) return note(e);
-  if (const cudaError_t e = cudaDeviceSynchronize()) return e;
+  finish_device("cudaFreeHost");
   {
     const std::lock_guard hold(mu);
     const auto found = pinned.find(reinterpret_cast<uintptr_t>(p));

@@ -204,7 +204,7 @@ cudaError_t cudaFree(void* p) {
   if (const cudaError_t e = unavailable()) return e;
   if (!p) return cudaSuccess;
   if (const cudaError_t e = forbidden_in_capture()) return note(e);
-  if (const cudaError_t e = cudaDeviceSynchronize()) return e;
+  finish_device("cudaFree");
   release(p, "cudaFree");
   return cudaSuccess;
 }

@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <string>
@@ -132,8 +133,20 @@ void perhaps_step() {
 }
 
 void finish(Stream& stream, const char* why) {
-  drive([&] { return stream.idle(); }, why);
-  stream.fiber.join();
+  const auto alive = [&] { return std::find(streams().begin(), streams().end(), &stream) != streams().end(); };
+  drive([&] { return !alive() || stream.idle(); }, why);  // another thread may destroy it meanwhile
+  const std::lock_guard hold(mu);
+  if (alive()) stream.fiber.join();
+}
+
+void finish_device(const char* why) {
+  std::vector<Stream*> of_device;
+  {
+    const std::lock_guard hold(mu);
+    for (Stream* s : streams())
+      if (s->device == current_device()) of_device.push_back(s);
+  }
+  for (Stream* s : of_device) finish(*s, why);
 }
 
 void push(Stream& stream, Op op) {

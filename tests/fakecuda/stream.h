@@ -49,7 +49,8 @@ void push_wait(Stream&, std::shared_ptr<Record>);
 
 // Without `mu`: runs operations until the stream has none left; they come before what the caller does next.
 void finish(Stream&, const char* why);
-bool in_host_function();  // of the calling thread
+void finish_device(const char* why);  // the same for all streams of the current device
+bool in_host_function();              // of the calling thread
 
 // Without `mu`: perhaps runs something; for queries, which a program may repeat until they say yes.
 void perhaps_step();

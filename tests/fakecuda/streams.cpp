@@ -160,13 +160,12 @@ cudaError_t cudaDeviceSynchronize() {
   if (const cudaError_t e = unavailable()) return e;
   if (const cudaError_t e = forbidden_in_capture()) return note(e);
   if (injected("cudaDeviceSynchronize")) return note(cudaErrorLaunchFailure);
-  std::vector<Stream*> of_device;
   {
     const std::lock_guard hold(mu);
     for (Stream* s : streams())
-      if (s->device == current_device()) of_device.push_back(s);
+      if (s->device == current_device() && s->capture) return note(invalidate(*s, cudaErrorStreamCaptureUnsupported));
   }
-  for (Stream* s : of_device) finish(*s, "cudaDeviceSynchronize");
+  finish_device("cudaDeviceSynchronize");
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void* argument) {
