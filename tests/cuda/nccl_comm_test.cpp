@@ -70,7 +70,7 @@ TEST_CASE("every operation gives the reference, sums of floating point within ro
     const GpuWorld world = one_axis(n);
     run_ranks(n, [&](Exchange& exchange) {
       GpuRank rank(exchange, world);
-      test_operations(rank, rank.open().on(Axis::world, Lane::compute), {1, 65, 1029});
+      test_operations(rank, rank.open().on(Axis::world, Lane::compute), {1, 65, 515});
     });
   }
   REQUIRE(fakenccl::counts().alive == 0);

@@ -116,7 +116,6 @@ TEST_CASE("a non-blocking operation is not on its stream before somebody has ask
     expect(ncclAllReduce(rank.data, rank.data, 1, ncclInt32, ncclSum, rank.comm, rank.stream) == ncclInvalidArgument,
            "a second operation while the first is under way");
     exchange.all_gather("looked");
-    // The refused call counts: ranks that both make it stay in step.
     rank.finish();
     rank.sync();
     expect(rank.data[0] == 2, "it did not run");
@@ -162,6 +161,37 @@ TEST_CASE("messages in a group need no order; in a group calls of several stream
     expect(rank.data[12] == 13, "wrong maximum");
     cuda_expect(cudaStreamDestroy(second));
     expect(ncclSend(rank.data, 1, ncclInt32, 2, rank.comm, rank.stream) == ncclInvalidArgument, "a peer of no rank");
+  });
+}
+
+TEST_CASE("captured operations run at every replay, and not before") {
+  run_ranks(2, [](Exchange& exchange) {
+    Rank rank(exchange);
+    const int peer = 1 - rank.rank;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t replay = nullptr;
+    rank.data[0] = 1 + rank.rank;
+    cuda_expect(cudaStreamBeginCapture(rank.stream, cudaStreamCaptureModeThreadLocal));
+    ok(ncclAllReduce(rank.data, rank.data, 1, ncclInt32, ncclSum, rank.comm, rank.stream));
+    ok(ncclGroupStart());
+    ok(ncclSend(rank.data + 4 + rank.rank, 1, ncclInt32, peer, rank.comm, rank.stream));
+    ok(ncclRecv(rank.data + 4 + peer, 1, ncclInt32, peer, rank.comm, rank.stream));
+    ok(ncclGroupEnd());
+    cuda_expect(cudaStreamEndCapture(rank.stream, &graph));
+    cuda_expect(cudaGraphInstantiate(&replay, graph, 0));
+    cuda_expect(cudaGraphDestroy(graph));
+    rank.sync();
+    expect(rank.data[0] == 1 + rank.rank, "it ran while it was captured");
+    for (int turn = 0; turn < 3; ++turn) {
+      rank.data[4 + rank.rank] = 10 * turn + rank.rank;
+      cuda_expect(cudaGraphLaunch(replay, rank.stream));
+      rank.sync();
+      expect(rank.data[0] == 3 << turn, "wrong sum of a replay");
+      expect(rank.data[4 + peer] == 10 * turn + peer, "wrong message of a replay");
+    }
+    ok(ncclAllReduce(rank.data, rank.data, 1, ncclInt32, ncclMax, rank.comm, rank.stream));  // in step afterwards
+    rank.sync();
+    cuda_expect(cudaGraphExecDestroy(replay));
   });
 }
 

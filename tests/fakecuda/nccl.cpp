@@ -215,11 +215,12 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t* state) {
   }
   if (!due) return ncclSuccess;
   FAKENCCL_ACQUIRE(&due->token);
-  enqueue_all(due->tasks);
+  const ncclResult_t given = enqueue_all(due->tasks);
   const fake::Lock lock;
+  if (given != ncclSuccess) c->error = given;
   for (const Task& t : due->tasks) t.comm->deferred.reset();
   due->tasks.clear();
-  *state = in_progress(*c) ? ncclInProgress : ncclSuccess;
+  *state = c->error != ncclSuccess ? c->error : in_progress(*c) ? ncclInProgress : ncclSuccess;
   return ncclSuccess;
 }
 

@@ -67,14 +67,18 @@ struct Clique {  // the ranks of a communicator
   std::map<uint64_t, std::shared_ptr<Split>> splits;
 };
 
-// One operation of one rank, on its way to a stream.
+// One operation of one rank, once it is on a stream.
+struct Live {
+  std::function<void()> post;    // never waits
+  std::function<bool()> ready;   // called with the lock held
+  std::function<void()> finish;  // when ready
+};
+// And on its way there. `begin` finds whom it meets: when it is put on a stream, and for every replay of a graph.
 struct Task {
   ncclComm* comm;
   cudaStream_t stream;
   const char* what;
-  std::function<void()> post;    // never waits
-  std::function<bool()> ready;   // called with the lock held
-  std::function<void()> finish;  // when ready
+  std::function<Live()> begin;
 };
 struct Deferred {
   std::vector<Task> tasks;
@@ -87,7 +91,7 @@ struct Deferred {
 bool check_alive(ncclComm_t, const char* what);
 ncclResult_t refuse(ncclResult_t, const std::string& why);  // and keeps `why` for ncclGetLastError
 bool in_progress(const ncclComm&);                          // with the lock held
-void enqueue_all(const std::vector<Task>&);
+ncclResult_t enqueue_all(const std::vector<Task>&);
 void kill_operations(ncclComm&);  // of a communicator that is aborted; with the lock held
 Counts& counters();               // with the lock held
 

@@ -24,19 +24,12 @@ bool takes_long(const std::vector<Task>& tasks) {
   return slow;
 }
 
-// With the lock held.
-void drop(const std::vector<Task>& tasks) {
-  for (const Task& t : tasks) --t.comm->under_way;
-}
-
 ncclResult_t launch(std::vector<Task> tasks) {
   {
     const fake::Lock lock;
     for (const Task& t : tasks)
-      if (in_progress(*t.comm)) {
-        drop(tasks);
+      if (in_progress(*t.comm))
         return refuse(ncclInvalidArgument, t.comm->name + ": used before its last call was over");
-      }
     if (takes_long(tasks)) {
       auto d = std::make_shared<Deferred>();
       d->asks_left = 1 + int(fake::rnd() % 4);
@@ -47,15 +40,10 @@ ncclResult_t launch(std::vector<Task> tasks) {
       return ncclInProgress;
     }
   }
-  enqueue_all(tasks);
-  return ncclSuccess;
+  return enqueue_all(tasks);
 }
 
 ncclResult_t give(Task task) {
-  {
-    const fake::Lock lock;
-    ++task.comm->under_way;
-  }
   if (depth == 0) return launch({std::move(task)});
   grouped.push_back(std::move(task));
   return ncclSuccess;
@@ -121,29 +109,32 @@ void finish(ncclComm& comm, Meet& m, uint64_t sequence, const Call& c) {
   FAKENCCL_ACQUIRE(&m.token);
 }
 
+Live begin(ncclComm& comm, const Call& c) {
+  check_alive(&comm, call_of(c.kind));
+  const fake::Lock lock;
+  const uint64_t sequence = comm.collectives++;
+  auto& m = comm.clique->meets[sequence];
+  if (!m) {
+    m = std::make_shared<Meet>();
+    m->calls.resize(size_t(comm.clique->size));
+    m->here.resize(size_t(comm.clique->size));
+  }
+  ++counters().collectives;
+  ++comm.under_way;
+  return {[=, &comm, m = m] { post(comm, *m, sequence, c); },
+          [&comm, m = m] {
+            return comm.life != ncclComm::Life::open || m->done || (m->arrived == comm.clique->size && !m->dead);
+          },
+          [=, &comm, m = m] { finish(comm, *m, sequence, c); }};
+}
+
 ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const Call& c) {
   if (!check_alive(comm, call_of(c.kind))) return wrong("no communicator");
   if (!size_of(c.type)) return wrong("no such type");
   if (c.op != ncclSum && c.op != ncclMax && c.op != ncclMin) return wrong("the shim has sum, max and min");
   if (c.root < 0 || c.root >= comm->clique->size) return wrong("no such root");
   check_buffers(*comm, c);
-  const uint64_t sequence = comm->collectives++;
-  std::shared_ptr<Meet> m;
-  {
-    const fake::Lock lock;
-    auto& slot = comm->clique->meets[sequence];
-    if (!slot) {
-      slot = std::make_shared<Meet>();
-      slot->calls.resize(size_t(comm->clique->size));
-      slot->here.resize(size_t(comm->clique->size));
-    }
-    m = slot;
-    ++counters().collectives;
-  }
-  return give(
-      {comm, stream, call_of(c.kind), [=] { post(*comm, *m, sequence, c); },
-       [=] { return comm->life != ncclComm::Life::open || m->done || (m->arrived == comm->clique->size && !m->dead); },
-       [=] { finish(*comm, *m, sequence, c); }});
+  return give({comm, stream, call_of(c.kind), [=] { return begin(*comm, c); }});
 }
 
 struct Half {  // of a message
@@ -195,30 +186,48 @@ void finish(ncclComm& comm, Message& m, const Half& h) {
   FAKENCCL_ACQUIRE(&m.token);
 }
 
-ncclResult_t message(ncclComm_t comm, cudaStream_t stream, Half h) {
+Live begin(ncclComm& comm, Half h) {
+  check_alive(&comm, h.sends ? "ncclSend" : "ncclRecv");
+  const fake::Lock lock;
+  h.sequence = comm.messages[{h.sends, h.peer}]++;
+  auto& m = comm.clique->messages[h.pair(comm.rank)][h.sequence];
+  if (!m) m = std::make_shared<Message>();
+  ++counters().messages;
+  ++comm.under_way;
+  return {[=, &comm, m = m] { post(comm, *m, h); },
+          [&comm, m = m] { return comm.life != ncclComm::Life::open || m->done || (m->sent && m->wanted && !m->dead); },
+          [=, &comm, m = m] { finish(comm, *m, h); }};
+}
+
+ncclResult_t message(ncclComm_t comm, cudaStream_t stream, const Half& h) {
   const char* what = h.sends ? "ncclSend" : "ncclRecv";
   if (!check_alive(comm, what)) return wrong("no communicator");
   if (!size_of(h.type)) return wrong("no such type");
   if (h.peer < 0 || h.peer >= comm->clique->size) return wrong("no such peer");
   fake::check_dev(h.data, h.count * size_of(h.type), what);
-  h.sequence = comm->messages[{h.sends, h.peer}]++;
-  std::shared_ptr<Message> m;
-  {
-    const fake::Lock lock;
-    auto& slot = comm->clique->messages[h.pair(comm->rank)][h.sequence];
-    if (!slot) slot = std::make_shared<Message>();
-    m = slot;
-    ++counters().messages;
-  }
-  return give({comm, stream, what, [=] { post(*comm, *m, h); },
-               [=] { return comm->life != ncclComm::Life::open || m->done || (m->sent && m->wanted && !m->dead); },
-               [=] { finish(*comm, *m, h); }});
+  return give({comm, stream, what, [=] { return begin(*comm, h); }});
+}
+
+using Lives = std::vector<Live>;
+
+Lives begin_all(const std::vector<Task>& tasks) {
+  Lives lives;
+  for (const Task& t : tasks) lives.push_back(t.begin());
+  return lives;
+}
+fake::Op posting(const char* what, const Lives& lives) {
+  return {what, [lives] { std::for_each(lives.begin(), lives.end(), [](const Live& l) { l.post(); }); }, {}};
+}
+fake::Op waiting(const char* what, const Lives& lives) {
+  return {what, [lives] { std::for_each(lives.begin(), lives.end(), [](const Live& l) { l.finish(); }); },
+          [lives] { return std::all_of(lives.begin(), lives.end(), [](const Live& l) { return l.ready(); }); }};
 }
 
 }  // namespace
 
-// A group of calls is one operation of each stream: all are posted before any is waited for.
-void enqueue_all(const std::vector<Task>& tasks) {
+// A group of calls is one operation of each stream: all are posted before any is waited for. What is captured begins
+// when it is replayed.
+ncclResult_t enqueue_all(const std::vector<Task>& tasks) {
   std::vector<cudaStream_t> streams;
   for (const Task& t : tasks)
     if (std::find(streams.begin(), streams.end(), t.stream) == streams.end()) streams.push_back(t.stream);
@@ -227,12 +236,18 @@ void enqueue_all(const std::vector<Task>& tasks) {
     std::copy_if(tasks.begin(), tasks.end(), std::back_inserter(mine),
                  [&](const Task& t) { return t.stream == stream; });
     const char* what = mine[0].what;
-    fake::enqueue(stream,
-                  {what, [mine] { std::for_each(mine.begin(), mine.end(), [](const Task& t) { t.post(); }); }, {}});
-    fake::enqueue(stream,
-                  {what, [mine] { std::for_each(mine.begin(), mine.end(), [](const Task& t) { t.finish(); }); },
-                   [mine] { return std::all_of(mine.begin(), mine.end(), [](const Task& t) { return t.ready(); }); }});
+    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+    cudaStreamIsCapturing(stream, &capturing);
+    auto lives = std::make_shared<Lives>();  // of a replay: its posting is renewed before its waiting
+    if (capturing == cudaStreamCaptureStatusNone) *lives = begin_all(mine);
+    fake::Op first = posting(what, *lives), second = waiting(what, *lives);
+    first.renew = [=] { return posting(what, *lives = begin_all(mine)); };
+    second.renew = [=] { return waiting(what, *lives); };
+    if (fake::enqueue(stream, std::move(first)) != cudaSuccess ||
+        fake::enqueue(stream, std::move(second)) != cudaSuccess)
+      return refuse(ncclUnhandledCudaError, std::string(what) + ": the stream takes nothing");
   }
+  return ncclSuccess;
 }
 
 void kill_operations(ncclComm& comm) {
@@ -240,10 +255,7 @@ void kill_operations(ncclComm& comm) {
   for (auto& [pair, sequence] : comm.clique->messages)
     for (auto& [k, m] : sequence)
       m->dead |= (pair.first == comm.rank && m->sent) || (pair.second == comm.rank && m->wanted);
-  if (!comm.deferred || comm.deferred->taken) return;
-  drop(comm.deferred->tasks);
-  comm.deferred->tasks.clear();
-  comm.deferred.reset();
+  if (comm.deferred && !comm.deferred->taken) comm.deferred.reset();
 }
 
 }  // namespace fakenccl
@@ -281,11 +293,7 @@ ncclResult_t ncclGroupEnd() {
   if (--depth > 0) return ncclSuccess;
   std::vector<Task> tasks = std::move(grouped);
   grouped.clear();
-  if (group_error != ncclSuccess) {
-    const fake::Lock lock;
-    drop(tasks);
-    return group_error;
-  }
+  if (group_error != ncclSuccess) return group_error;
   return tasks.empty() ? ncclSuccess : launch(std::move(tasks));
 }
 }
