@@ -24,4 +24,7 @@ struct MatMul {
   }
 };
 
+// Throws Error(device) where shapes and dtypes do not belong together, or K is 0.
+void check_operands(const MatMul&);
+
 }  // namespace trainer

@@ -3,3 +3,8 @@ set(cuda_kernels
   attention_decode.cu attention_generic.cu attention_generic_grad.cu attention_prepare.cu
   activation.cu column_sum.cu dropout.cu elementwise.cu)
 set(cuda_host attention.cpp refuse.cpp)
+
+# Matrix products. What is in cuda_libraries loads NVIDIA's; tests/fakecuda has its own in their place.
+list(APPEND cuda_kernels matmul_plain.cu)
+list(APPEND cuda_host matmul.cpp matmul_algorithms.cpp matmul_problem.cpp matmul_search.cpp)
+set(cuda_libraries cublaslt_api.cpp)
