@@ -32,6 +32,7 @@ AttentionJob job_of(const Op& op) {
   if (op.mask.segments) job.segments = data_as<int32_t>(op.mask.segments);
   job.window = op.mask.window > 0 ? int(std::min<int64_t>(op.mask.window, job.length)) : job.length;
   job.scale = op.scale;
+  job.dtype = op.q.dtype;
   return job;
 }
 
@@ -82,7 +83,8 @@ size_t scratch_bytes(const AttentionGrad& op) {
 void run(Stream& stream, const Attention& op) {
   AttentionJob job = job_of(op);
   use_scratch(stream, op, job);
-  attend_generic(stream, job, op.q.dtype);
+  if (attention_path(op) == AttentionPath::tensor_core) attend_tensor_core(stream, job);
+  else attend_generic(stream, job);
 }
 
 void run(Stream& stream, const AttentionGrad& op) {
@@ -93,8 +95,10 @@ void run(Stream& stream, const AttentionGrad& op) {
   job.d_v = rows_of(op.d_v);
   use_scratch(stream, op, job);
   job.delta = reinterpret_cast<float*>(stream.scratch().data() + range_bytes(op));
-  find_delta(stream, job, op.q.dtype);
-  attend_generic_grad(stream, job, op.q.dtype);
+  find_delta(stream, job);
+  if (attention_path(op) == AttentionPath::generic) return attend_generic_grad(stream, job);
+  attend_tensor_core_grad_q(stream, job);
+  attend_tensor_core_grad_kv(stream, job);
 }
 
 void run(Stream& stream, const AttentionDecode& op) {

@@ -36,7 +36,7 @@ __device__ __forceinline__ void soften(float* scores, float* factors, Softmax& s
   soft = {top, soft.total * factor + sum};
 }
 
-template <int kTile, class T>
+template <int kTile>
 __global__ void __launch_bounds__(kGenericThreads) attention_generic(AttentionJob job) {
   const int pitch = pitch_of(job.width), head = int(blockIdx.y), sequence = int(blockIdx.z);
   const int first = int(gridDim.x - 1 - blockIdx.x) * kTile;  // late queries see more keys: the longest blocks first
@@ -44,18 +44,18 @@ __global__ void __launch_bounds__(kGenericThreads) attention_generic(AttentionJo
   float *const kv = q + kTile * pitch, *const sums = kv + kTile * pitch, *const scores = sums + kTile * pitch,
                *const factors = scores + kTile * (kTile + 1);
   const int kv_head = head / (job.heads / job.kv_heads);
-  const T *keys = head_at<T>(job.k, job, sequence, kv_head), *values = head_at<T>(job.v, job, sequence, kv_head);
+  const Head keys = head_of(job.k, job, sequence, kv_head), values = head_of(job.v, job, sequence, kv_head);
   const int32_t* segments = segments_at(job, sequence);
   const SegmentRange* ranges = ranges_at(job, sequence);
   const SegmentRange own = range_over(ranges, first, kTile, job.length);
   const Tiles tiles = key_tiles<kTile>(job, first, kTile);
 
-  load_tile<kTile>(q, head_at<T>(job.q, job, sequence, head), job.q.stride, first, job);
+  load_tile<kTile>(q, head_of(job.q, job, sequence, head), first, job);
   clear_sums<kTile>(sums, job.width);
   Softmax soft;
   for (int tile = next_tile<kTile>(ranges, own, tiles.begin, tiles.end); tile < tiles.end;
        tile = next_tile<kTile>(ranges, own, tile + 1, tiles.end)) {
-    load_tile<kTile>(kv, keys, job.k.stride, tile * kTile, job);
+    load_tile<kTile>(kv, keys, tile * kTile, job);
     __syncthreads();
     float dots[kTile / 8][kTile / 16];
     multiply_rows<kTile>(dots, q, kv, job.width);
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kGenericThreads) attention_generic(AttentionJo
             sees(job, segments, first + row, tile * kTile + column) ? dots[i][j] * (job.scale * kLog2E) : -INFINITY;
       }
     __syncthreads();
-    load_tile<kTile>(kv, values, job.v.stride, tile * kTile, job);
+    load_tile<kTile>(kv, values, tile * kTile, job);
     soften<kTile>(scores, factors, soft);
     __syncthreads();
     add_products<kTile>(
@@ -83,25 +83,22 @@ __global__ void __launch_bounds__(kGenericThreads) attention_generic(AttentionJo
       statistics_at(job.lse, job, sequence, head)[first + row] = soft.top + log2f(soft.total);
   }
   __syncthreads();
-  store_sums<kTile>(sums, head_at<T>(job.out, job, sequence, head), job.out.stride, first, job,
-                    [&](int r) { return factors[r]; });
+  store_sums<kTile>(sums, head_of(job.out, job, sequence, head), first, job, [&](int r) { return factors[r]; });
 }
 
-template <int kTile, class T>
+template <int kTile>
 void launch_generic(Stream& stream, const AttentionJob& job) {
   const size_t bytes = shared_bytes<kTile>(job.width);
   const dim3 grid(unsigned((job.length + kTile - 1) / kTile), unsigned(job.heads), unsigned(job.batch));
-  CU_FUNC_SMEM((attention_generic<kTile, T>), bytes);
-  CU_LAUNCH((attention_generic<kTile, T>), grid, dim3(kGenericThreads), bytes, stream_of(stream), job);
+  CU_FUNC_SMEM((attention_generic<kTile>), bytes);
+  CU_LAUNCH((attention_generic<kTile>), grid, dim3(kGenericThreads), bytes, stream_of(stream), job);
 }
 
 }  // namespace
 
-void attend_generic(Stream& stream, const AttentionJob& job, DType dtype) {
-  const bool narrow = job.width <= kGenericNarrow;
-  if (dtype == DType::f32)
-    return narrow ? launch_generic<32, float>(stream, job) : launch_generic<16, float>(stream, job);
-  return narrow ? launch_generic<32, __nv_bfloat16>(stream, job) : launch_generic<16, __nv_bfloat16>(stream, job);
+void attend_generic(Stream& stream, const AttentionJob& job) {
+  if (job.width <= kGenericNarrow) launch_generic<32>(stream, job);
+  else launch_generic<16>(stream, job);
 }
 
 }  // namespace trainer::cuda

@@ -15,17 +15,36 @@ __host__ __device__ constexpr int pitch_of(int width) { return width | 1; }
 __device__ __forceinline__ int thread_y() { return int(threadIdx.x) / 16; }
 __device__ __forceinline__ int thread_x() { return int(threadIdx.x) % 16; }
 
-// Rows [first, first + kTile) of a head as f32; zeros behind the length.
-template <int kTile, class T>
-__device__ __forceinline__ void load_tile(float* tile, const T* head, int64_t stride, int first,
-                                          const AttentionJob& job) {
-  const int pitch = pitch_of(job.width);
-  for (int row = int(threadIdx.x) / 32; row < kTile; row += kGenericThreads / 32) {
-    const bool there = first + row < job.length;
-    const T* from = head + int64_t(there ? first + row : 0) * stride;
-    for (int d = int(threadIdx.x) % 32; d < job.width; d += 32)
-      tile[row * pitch + d] = there ? static_cast<float>(from[d]) : 0.0f;
+// A head of a sequence, of f32 or bf16: kernels are not compiled twice for what a load can tell.
+struct Head {
+  std::byte* data;
+  int64_t stride;
+  bool is_f32;
+  __device__ __forceinline__ float load(int row, int column) const {
+    const int64_t at = row * stride + column;
+    return is_f32 ? reinterpret_cast<const float*>(data)[at]
+                  : __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(data)[at]);
   }
+  __device__ __forceinline__ void store(int row, int column, float x) const {
+    const int64_t at = row * stride + column;
+    if (is_f32) reinterpret_cast<float*>(data)[at] = x;
+    else reinterpret_cast<__nv_bfloat16*>(data)[at] = __float2bfloat16_rn(x);
+  }
+};
+__device__ __forceinline__ Head head_of(const HeadRows& rows, const AttentionJob& job, int sequence, int head) {
+  const bool is_f32 = job.dtype == DType::f32;
+  std::byte* data = is_f32 ? reinterpret_cast<std::byte*>(head_at<float>(rows, job, sequence, head))
+                           : reinterpret_cast<std::byte*>(head_at<__nv_bfloat16>(rows, job, sequence, head));
+  return {data, rows.stride, is_f32};
+}
+
+// Rows [first, first + kTile) of a head as f32; zeros behind the length.
+template <int kTile>
+__device__ __forceinline__ void load_tile(float* tile, const Head& head, int first, const AttentionJob& job) {
+  const int pitch = pitch_of(job.width);
+  for (int row = int(threadIdx.x) / 32; row < kTile; row += kGenericThreads / 32)
+    for (int d = int(threadIdx.x) % 32; d < job.width; d += 32)
+      tile[row * pitch + d] = first + row < job.length ? head.load(first + row, d) : 0.0f;
 }
 
 // dots[i][j]: row y + 8 i of a times row x + 16 j of b.
@@ -88,12 +107,12 @@ __device__ __forceinline__ void clear_sums(float* sums, int width) {
   for (int row = thread_y(); row < kTile; row += 8)
     for (int d = thread_x(); d < width; d += 16) sums[row * pitch_of(width) + d] = 0;
 }
-template <int kTile, class T, class Factor>
-__device__ __forceinline__ void store_sums(const float* sums, T* head, int64_t stride, int first,
-                                           const AttentionJob& job, Factor factor) {
+template <int kTile, class Factor>
+__device__ __forceinline__ void store_sums(const float* sums, const Head& head, int first, const AttentionJob& job,
+                                           Factor factor) {
   for (int row = thread_y(); row < kTile && first + row < job.length; row += 8)
     for (int d = thread_x(); d < job.width; d += 16)
-      head[int64_t(first + row) * stride + d] = static_cast<T>(sums[row * pitch_of(job.width) + d] * factor(row));
+      head.store(first + row, d, sums[row * pitch_of(job.width) + d] * factor(row));
 }
 
 // Whether query q sees key k.

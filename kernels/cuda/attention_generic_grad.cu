@@ -49,12 +49,12 @@ __device__ __forceinline__ void weigh(const AttentionJob& job, const Shared<kTil
     }
 }
 
-template <int kTile, class T>
+template <int kTile>
 __global__ void __launch_bounds__(kGenericThreads) attention_generic_grad_q(AttentionJob job) {
   const Shared<kTile> at(job.width);
   const int head = int(blockIdx.y), sequence = int(blockIdx.z), kv_head = head / (job.heads / job.kv_heads);
   const int first = int(gridDim.x - 1 - blockIdx.x) * kTile;
-  const T *keys = head_at<T>(job.k, job, sequence, kv_head), *values = head_at<T>(job.v, job, sequence, kv_head);
+  const Head keys = head_of(job.k, job, sequence, kv_head), values = head_of(job.v, job, sequence, kv_head);
   const float *lse = statistics_at(job.lse, job, sequence, head),
               *delta = statistics_at(job.delta, job, sequence, head);
   const int32_t* segments = segments_at(job, sequence);
@@ -62,13 +62,13 @@ __global__ void __launch_bounds__(kGenericThreads) attention_generic_grad_q(Atte
   const SegmentRange own = range_over(ranges, first, kTile, job.length);
   const Tiles tiles = key_tiles<kTile>(job, first, kTile);
 
-  load_tile<kTile>(at.q, head_at<T>(job.q, job, sequence, head), job.q.stride, first, job);
-  load_tile<kTile>(at.d_out, head_at<T>(job.d_out, job, sequence, head), job.d_out.stride, first, job);
+  load_tile<kTile>(at.q, head_of(job.q, job, sequence, head), first, job);
+  load_tile<kTile>(at.d_out, head_of(job.d_out, job, sequence, head), first, job);
   clear_sums<kTile>(at.first_sums, job.width);
   for (int tile = next_tile<kTile>(ranges, own, tiles.begin, tiles.end); tile < tiles.end;
        tile = next_tile<kTile>(ranges, own, tile + 1, tiles.end)) {
-    load_tile<kTile>(at.k, keys, job.k.stride, tile * kTile, job);
-    load_tile<kTile>(at.v, values, job.v.stride, tile * kTile, job);
+    load_tile<kTile>(at.k, keys, tile * kTile, job);
+    load_tile<kTile>(at.v, values, tile * kTile, job);
     __syncthreads();
     weigh<kTile>(job, at, segments, lse, delta, first, tile * kTile);
     __syncthreads();
@@ -76,11 +76,10 @@ __global__ void __launch_bounds__(kGenericThreads) attention_generic_grad_q(Atte
                         [&](int row, int k) { return at.d_scores[row * (kTile + 1) + k]; });
     __syncthreads();
   }
-  store_sums<kTile>(at.first_sums, head_at<T>(job.d_q, job, sequence, head), job.d_q.stride, first, job,
-                    [&](int) { return job.scale; });
+  store_sums<kTile>(at.first_sums, head_of(job.d_q, job, sequence, head), first, job, [&](int) { return job.scale; });
 }
 
-template <int kTile, class T>
+template <int kTile>
 __global__ void __launch_bounds__(kGenericThreads) attention_generic_grad_kv(AttentionJob job) {
   const Shared<kTile> at(job.width);
   const int kv_head = int(blockIdx.y), sequence = int(blockIdx.z), first = int(blockIdx.x) * kTile;
@@ -90,16 +89,16 @@ __global__ void __launch_bounds__(kGenericThreads) attention_generic_grad_kv(Att
   const SegmentRange own = range_over(ranges, first, kTile, job.length);
   const Tiles tiles = query_tiles<kTile>(job, first, kTile);
 
-  load_tile<kTile>(at.k, head_at<T>(job.k, job, sequence, kv_head), job.k.stride, first, job);
-  load_tile<kTile>(at.v, head_at<T>(job.v, job, sequence, kv_head), job.v.stride, first, job);
+  load_tile<kTile>(at.k, head_of(job.k, job, sequence, kv_head), first, job);
+  load_tile<kTile>(at.v, head_of(job.v, job, sequence, kv_head), first, job);
   clear_sums<kTile>(at.first_sums, job.width);
   clear_sums<kTile>(at.second_sums, job.width);
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const T *q = head_at<T>(job.q, job, sequence, head), *d_out = head_at<T>(job.d_out, job, sequence, head);
+    const Head q = head_of(job.q, job, sequence, head), d_out = head_of(job.d_out, job, sequence, head);
     for (int tile = next_tile<kTile>(ranges, own, tiles.begin, tiles.end); tile < tiles.end;
          tile = next_tile<kTile>(ranges, own, tile + 1, tiles.end)) {
-      load_tile<kTile>(at.q, q, job.q.stride, tile * kTile, job);
-      load_tile<kTile>(at.d_out, d_out, job.d_out.stride, tile * kTile, job);
+      load_tile<kTile>(at.q, q, tile * kTile, job);
+      load_tile<kTile>(at.d_out, d_out, tile * kTile, job);
       __syncthreads();
       weigh<kTile>(job, at, segments, statistics_at(job.lse, job, sequence, head),
                    statistics_at(job.delta, job, sequence, head), tile * kTile, first);
@@ -111,32 +110,28 @@ __global__ void __launch_bounds__(kGenericThreads) attention_generic_grad_kv(Att
       __syncthreads();
     }
   }
-  store_sums<kTile>(at.first_sums, head_at<T>(job.d_k, job, sequence, kv_head), job.d_k.stride, first, job,
+  store_sums<kTile>(at.first_sums, head_of(job.d_k, job, sequence, kv_head), first, job,
                     [&](int) { return job.scale; });
-  store_sums<kTile>(at.second_sums, head_at<T>(job.d_v, job, sequence, kv_head), job.d_v.stride, first, job,
-                    [](int) { return 1.0f; });
+  store_sums<kTile>(at.second_sums, head_of(job.d_v, job, sequence, kv_head), first, job, [](int) { return 1.0f; });
 }
 
-template <int kTile, class T>
+template <int kTile>
 void launch_generic_grad(Stream& stream, const AttentionJob& job) {
   const size_t bytes = shared_bytes<kTile>(job.width);
   const unsigned tiles = unsigned((job.length + kTile - 1) / kTile);
   const dim3 of_queries(tiles, unsigned(job.heads), unsigned(job.batch));
   const dim3 of_keys(tiles, unsigned(job.kv_heads), unsigned(job.batch));
-  CU_FUNC_SMEM((attention_generic_grad_q<kTile, T>), bytes);
-  CU_FUNC_SMEM((attention_generic_grad_kv<kTile, T>), bytes);
-  CU_LAUNCH((attention_generic_grad_q<kTile, T>), of_queries, dim3(kGenericThreads), bytes, stream_of(stream), job);
-  CU_LAUNCH((attention_generic_grad_kv<kTile, T>), of_keys, dim3(kGenericThreads), bytes, stream_of(stream), job);
+  CU_FUNC_SMEM((attention_generic_grad_q<kTile>), bytes);
+  CU_FUNC_SMEM((attention_generic_grad_kv<kTile>), bytes);
+  CU_LAUNCH((attention_generic_grad_q<kTile>), of_queries, dim3(kGenericThreads), bytes, stream_of(stream), job);
+  CU_LAUNCH((attention_generic_grad_kv<kTile>), of_keys, dim3(kGenericThreads), bytes, stream_of(stream), job);
 }
 
 }  // namespace
 
-void attend_generic_grad(Stream& stream, const AttentionJob& job, DType dtype) {
-  const bool narrow = job.width <= kGenericNarrow;
-  if (dtype == DType::f32)
-    return narrow ? launch_generic_grad<32, float>(stream, job) : launch_generic_grad<16, float>(stream, job);
-  return narrow ? launch_generic_grad<32, __nv_bfloat16>(stream, job)
-                : launch_generic_grad<16, __nv_bfloat16>(stream, job);
+void attend_generic_grad(Stream& stream, const AttentionJob& job) {
+  if (job.width <= kGenericNarrow) launch_generic_grad<32>(stream, job);
+  else launch_generic_grad<16>(stream, job);
 }
 
 }  // namespace trainer::cuda

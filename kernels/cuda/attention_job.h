@@ -32,14 +32,15 @@ struct AttentionJob {
   int range_count = 0;                // ranges_of(length)
   int window = 0;                     // > 0: none is given as length, which hides nothing
   float scale = 0;
+  DType dtype = DType::f32;  // or bf16
 };
 
-// `ranges` from `segments`; `delta` from `out` and `d_out`, of f32 or bf16.
+// `ranges` from `segments`; `delta` from `out` and `d_out`.
 void find_segment_ranges(Stream&, const AttentionJob&);
-void find_delta(Stream&, const AttentionJob&, DType);
+void find_delta(Stream&, const AttentionJob&);
 
-void attend_generic(Stream&, const AttentionJob&, DType);
-void attend_generic_grad(Stream&, const AttentionJob&, DType);
+void attend_generic(Stream&, const AttentionJob&);
+void attend_generic_grad(Stream&, const AttentionJob&);
 
 // bf16, width 64, 96 or 128, rows at multiples of 16 bytes.
 void attend_tensor_core(Stream&, const AttentionJob&);

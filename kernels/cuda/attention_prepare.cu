@@ -78,8 +78,8 @@ void find_segment_ranges(Stream& stream, const AttentionJob& job) {
   CU_LAUNCH(segment_ranges, grid, dim3(kPrepareThreads), 0, stream_of(stream), job);
 }
 
-void find_delta(Stream& stream, const AttentionJob& job, DType dtype) {
-  if (dtype == DType::f32) return launch_delta<float, float, 32>(stream, job);
+void find_delta(Stream& stream, const AttentionJob& job) {
+  if (job.dtype == DType::f32) return launch_delta<float, float, 32>(stream, job);
   if (vectors_fit(job.out, job.width) && vectors_fit(job.d_out, job.width))
     return launch_delta<uint4, __nv_bfloat16, 16>(stream, job);
   launch_delta<__nv_bfloat16, __nv_bfloat16, 32>(stream, job);

@@ -1,0 +1,145 @@
+// Forward on tensor cores: a block has 128 queries, 32 to a warp, and goes through their keys 64 at a time with an
+// online softmax. Keys and values take turns in a ring of three tiles, which are filled two turns ahead.
+#include "kernels/cuda/attention_tile.cuh"
+
+namespace trainer::cuda {
+namespace {
+
+constexpr int kM = 2, kQueries = 16 * kM * kWarps, kKeys = 64, kStages = 3;
+
+template <int D>
+constexpr size_t kSharedBytes = (kQueries + kStages * kKeys) * D * sizeof(Bf16);
+
+// Of the rows 16 m + lane_row() + 8 half of a warp. `total` is of the lane's own columns until the end.
+struct Softmax {
+  float top[kM][2], total[kM][2];
+};
+
+// The four lanes of a row.
+__device__ __forceinline__ float row_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+__device__ __forceinline__ float row_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// Scores become weights below the highest score so far, exp2((score - top) * scale); earlier sums shrink to match.
+template <int D>
+__device__ __forceinline__ void soften(float (&scores)[kM][kKeys / 8][4], float (&sums)[kM][D / 8][4], Softmax& soft,
+                                       float scale) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float top = soft.top[m][half];
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) top = fmaxf(top, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+      top = row_max(top);
+      const float base = top == -INFINITY ? 0 : top * scale;  // a row that has seen no key yet
+      const float shrink = ptx::exp2(soft.top[m][half] * scale - base);
+      float total = 0;
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          scores[m][n][i] = ptx::exp2(scores[m][n][i] * scale - base);
+          total += scores[m][n][i];
+        }
+      soft.top[m][half] = top;
+      soft.total[m][half] = soft.total[m][half] * shrink + total;
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) {
+        sums[m][n][2 * half] *= shrink;
+        sums[m][n][2 * half + 1] *= shrink;
+      }
+    }
+}
+
+// Waits for the oldest of the two tiles on their way, which the threads then may read; what they read before may go.
+__device__ __forceinline__ void next_turn() {
+  ptx::cp_async_wait<1>();
+  __syncthreads();
+}
+
+template <int D>
+__global__ void __launch_bounds__(kTileThreads, 2) attention_forward(AttentionJob job) {
+  const int head = int(blockIdx.y), sequence = int(blockIdx.z), kv_head = head / (job.heads / job.kv_heads);
+  const int first = int(gridDim.x - 1 - blockIdx.x) * kQueries;  // late queries see more keys: the longest blocks first
+  const int row = warp_of_thread() * 16 * kM, query = first + row;
+  Bf16 *const queries = cu_dyn_shared<Bf16>(), *const ring = queries + kQueries * D;
+  const auto* q = head_at<Bf16>(job.q, job, sequence, head);
+  const auto* k = head_at<Bf16>(job.k, job, sequence, kv_head);
+  const auto* v = head_at<Bf16>(job.v, job, sequence, kv_head);
+  const int32_t* segments = segments_at(job, sequence);
+  const SegmentRange* ranges = ranges_at(job, sequence);
+  const SegmentRange own = range_over(ranges, first, kQueries, job.length);
+  const Tiles tiles = key_tiles<kKeys>(job, first, kQueries);
+  const float scale = job.scale * kLog2E;
+
+  int tile = next_tile<kKeys>(ranges, own, tiles.begin, tiles.end), turn = 0;
+  load_rows<D, kQueries>(queries, q, job.q.stride, first, job.length);
+  load_rows<D, kKeys>(ring, k, job.k.stride, tile * kKeys, job.length);
+  ptx::cp_async_commit();
+  load_rows<D, kKeys>(ring + kKeys * D, v, job.v.stride, tile * kKeys, job.length);
+  ptx::cp_async_commit();
+
+  Softmax soft;
+  float sums[kM][D / 8][4];
+  clear(sums);
+  for (int m = 0; m < kM; ++m)
+    for (int half = 0; half < 2; ++half) {
+      soft.top[m][half] = -INFINITY;
+      soft.total[m][half] = 0;
+    }
+  while (tile < tiles.end) {
+    const int next = next_tile<kKeys>(ranges, own, tile + 1, tiles.end), key = tile * kKeys;
+    const bool seen = any_in_sight(job, query, 16 * kM, key, kKeys);  // by this warp
+    const auto stage = [&](int turns) { return ring + (turn + turns) % kStages * (kKeys * D); };
+    float scores[kM][kKeys / 8][4];
+    next_turn();
+    if (next < tiles.end) load_rows<D, kKeys>(stage(2), k, job.k.stride, next * kKeys, job.length);
+    ptx::cp_async_commit();
+    if (seen) {
+      multiply_rows<D>(scores, queries, row, stage(0));
+      const bool one_segment = one_segment_in(ranges, own, key);
+      if (!one_segment || !all_in_sight(job, query, 16 * kM, key, kKeys))
+        hide<false>(scores, job, one_segment ? nullptr : segments, query, key);
+      soften<D>(scores, sums, soft, scale);
+    }
+    next_turn();
+    if (next < tiles.end) load_rows<D, kKeys>(stage(3), v, job.v.stride, next * kKeys, job.length);
+    ptx::cp_async_commit();
+    if (seen) add_products<D>(sums, scores, stage(1));
+    turn = (turn + 2) % kStages;
+    tile = next;
+  }
+  ptx::cp_async_wait<0>();
+
+  float* lse = statistics_at(job.lse, job, sequence, head);
+  store_rows<D>(sums, queries, row, head_at<Bf16>(job.out, job, sequence, head), job.out.stride, first, job.length,
+                [&](int m, int half) {
+                  const float total = row_sum(soft.total[m][half]);
+                  const int t = query + 16 * m + 8 * half + lane_row();
+                  if (t < job.length && lane_column() == 0) lse[t] = soft.top[m][half] * scale + log2f(total);
+                  return 1 / total;
+                });
+}
+
+template <int D>
+void launch_forward(Stream& stream, const AttentionJob& job) {
+  const dim3 grid(unsigned((job.length + kQueries - 1) / kQueries), unsigned(job.heads), unsigned(job.batch));
+  CU_FUNC_SMEM((attention_forward<D>), kSharedBytes<D>);
+  CU_LAUNCH((attention_forward<D>), grid, dim3(kTileThreads), kSharedBytes<D>, stream_of(stream), job);
+}
+
+}  // namespace
+
+void attend_tensor_core(Stream& stream, const AttentionJob& job) {
+  if (job.width == 64) launch_forward<64>(stream, job);
+  else if (job.width == 96) launch_forward<96>(stream, job);
+  else launch_forward<128>(stream, job);
+}
+
+}  // namespace trainer::cuda
