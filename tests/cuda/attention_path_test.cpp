@@ -1,0 +1,89 @@
+// Which kernels serve an attention, and that tensor-core tiles are skipped, loaded and read as they should: counted by
+// the emulated device.
+#include <catch2/catch.hpp>
+
+#include "kernels/cuda/attention.h"
+#include "run_op.h"
+#include "tests/attention/reference.h"
+#include "tests/cuemu/stats.h"
+
+using namespace trainer;
+using namespace trainer::test;
+using cuda::AttentionPath;
+
+namespace {
+
+AttentionBuffers buffers_of(const AttentionCase& c) { return AttentionBuffers(c, reference_values(c)); }
+
+template <class Op>
+cuemu::Stats count(const Op& op) {
+  cuemu::stats() = {};
+  run_op(op);
+  return cuemu::stats();
+}
+
+// mma.m16n8k16 instructions of so many products of a warp's 16 rows with `columns` columns over `depth`.
+uint64_t instructions(int64_t columns, int64_t depth) { return uint64_t(columns / 8 * (depth / 16)); }
+
+}  // namespace
+
+TEST_CASE("tensor cores serve bf16 of three head widths in rows at multiples of 16 bytes; the generic path the rest") {
+  const auto path = [](AttentionCase c) { return cuda::attention_path(buffers_of(c).forward()); };
+  for (int64_t width : {64, 96, 128}) {
+    REQUIRE(path({.length = 3, .width = width, .dtype = DType::bf16}) == AttentionPath::tensor_core);
+    REQUIRE(path({.length = 3, .width = width, .dtype = DType::f32}) == AttentionPath::generic);
+    REQUIRE(path({.length = 3, .width = width, .dtype = DType::bf16, .gap = 8}) == AttentionPath::tensor_core);
+    REQUIRE(path({.length = 3, .width = width, .dtype = DType::bf16, .gap = 4}) == AttentionPath::generic);
+  }
+  for (int64_t width : {32, 80, 256})
+    REQUIRE(path({.length = 3, .width = width, .dtype = DType::bf16}) == AttentionPath::generic);
+  REQUIRE(cuda::name_of(AttentionPath::generic) == "generic");
+  REQUIRE(cuda::name_of(AttentionPath::tensor_core) == "tensor_core");
+}
+
+TEST_CASE("one tensor off its alignment sends the whole operation to the generic path") {
+  const AttentionBuffers b = buffers_of({.length = 3, .width = 64, .dtype = DType::bf16});
+  AttentionGrad op = b.backward();
+  REQUIRE(cuda::attention_path(op) == AttentionPath::tensor_core);
+  for (Tensor AttentionGrad::*t :
+       {&AttentionGrad::q, &AttentionGrad::k, &AttentionGrad::v, &AttentionGrad::out, &AttentionGrad::d_out,
+        &AttentionGrad::d_q, &AttentionGrad::d_k, &AttentionGrad::d_v}) {
+    op = b.backward();
+    (op.*t).data += 2;
+    REQUIRE(cuda::attention_path(op) == AttentionPath::generic);
+  }
+}
+
+TEST_CASE("tiles that no query sees are skipped, and matrices are read without bank conflicts") {
+  for (int64_t width : {64, 96, 128}) {
+    CAPTURE(width);
+    const AttentionCase whole{.length = 256, .width = width, .dtype = DType::bf16};
+    const AttentionBuffers b = buffers_of(whole);
+    const cuemu::Stats forward = count(b.forward());
+    // Warps of 32 queries and tiles of 64 keys: 1, 1, 2, 2, 3, 3, 4, 4 tiles of keys to a warp.
+    REQUIRE(forward.mma == 20 * 2 * 2 * instructions(64, width));
+    REQUIRE(forward.ldm_conflict_ways == 0);
+    REQUIRE(forward.ldm > 0);
+    const cuemu::Stats backward = count(b.backward());
+    // Warps of 16 rows: 4 * (1 + 2 + 3 + 4) of them to a tile of 64; with tiles of 32, half of the diagonal is skipped
+    // as well.
+    const uint64_t pairs = width == 128 ? 36 : 40;
+    REQUIRE(backward.mma == pairs * 7 * instructions(64, width));
+    REQUIRE(backward.ldm_conflict_ways == 0);
+
+    AttentionCase narrow = whole;
+    narrow.window = 60;
+    REQUIRE(count(buffers_of(narrow).forward()).mma < forward.mma);
+    REQUIRE(count(buffers_of(narrow).backward()).mma < backward.mma);
+  }
+}
+
+TEST_CASE("tiles of other documents are skipped") {
+  AttentionCase c{.length = 256, .width = 64, .dtype = DType::bf16, .documents = 2};
+  AttentionValues x = reference_values(c);
+  for (size_t t = 0; t < x.segments.size(); ++t) x.segments[t] = t < 128 ? 7 : 3;
+  const AttentionBuffers b(c, x);
+  // Two documents of 128: 1, 1, 2, 2 tiles of keys to a warp, twice.
+  REQUIRE(count(b.forward()).mma == 12 * 2 * 2 * instructions(64, 64));
+  REQUIRE(count(b.backward()).mma == 2 * 12 * 7 * instructions(64, 64));
+}
