@@ -40,6 +40,8 @@ void run(Stream&, const AdamW&);
 size_t scratch_bytes(const MatMul&);
 size_t scratch_bytes(const Attention&);
 size_t scratch_bytes(const AttentionGrad&);
+size_t scratch_bytes(const RmsNormGrad&);
+size_t scratch_bytes(const LayerNormGrad&);
 size_t scratch_bytes(const EmbeddingGrad&);
 size_t scratch_bytes(const ColumnSum&);
 size_t scratch_bytes(const SquaredNorm&);

@@ -69,7 +69,7 @@ inline constexpr int kMapThreads = 256;
 
 template <int V, int kInFlight, class F>
 __global__ void __launch_bounds__(kMapThreads) map_kernel(F f, int64_t vectors, int64_t per_row, int64_t columns) {
-  At at[kInFlight];
+  At at[kInFlight] = {};
   typename F::Held held[kInFlight] = {};
   const int64_t first = int64_t(blockIdx.x) * kInFlight * blockDim.x + threadIdx.x;
 #pragma unroll

@@ -1,9 +1,12 @@
 # What the CUDA backend is made of; compiled by nvcc and the C++ compiler, and once more for the emulated device of the tests.
 set(cuda_kernels
   attention_backward_kv.cu attention_backward_q.cu attention_decode.cu attention_forward.cu attention_generic.cu
-  attention_generic_grad.cu attention_prepare.cu
-  activation.cu column_sum.cu dropout.cu elementwise.cu)
+  attention_generic_grad.cu attention_prepare.cu)
 set(cuda_host attention.cpp refuse.cpp)
+
+# Rows and elements.
+list(APPEND cuda_kernels
+  activation.cu column_sum.cu dropout.cu elementwise.cu norm.cu norm_grad.cu optimizer.cu rope.cu)
 
 # Matrix products. What is in cuda_libraries loads NVIDIA's; tests/fakecuda has its own in their place.
 list(APPEND cuda_kernels matmul_plain.cu)

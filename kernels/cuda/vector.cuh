@@ -50,12 +50,13 @@ inline constexpr int kWide = 16 / int(sizeof(T));
 template <class A, class B>
 inline constexpr int kWideOfTwo = sizeof(A) < sizeof(B) ? kWide<B> : kWide<A>;
 
-// The first `count` of V values at p, zeros behind them. REQUIRES: p is aligned to the pack where count == V.
-template <int V, class T>
+// The first `count` of V values at p, zeros behind them. REQUIRES: p is aligned to the pack, unless kAligned is false:
+// then each value is an access of its own.
+template <int V, bool kAligned = true, class T>
 __device__ __forceinline__ Pack<T, V> load(const T* p, int count = V) {
   Pack<T, V> pack;
   if constexpr (V > 1)
-    if (count < V) {
+    if (!kAligned || count < V) {
       using Value = typename WordOf<sizeof(T)>::type;
       Value values[V];
 #pragma unroll
@@ -66,10 +67,10 @@ __device__ __forceinline__ Pack<T, V> load(const T* p, int count = V) {
   pack.word = *reinterpret_cast<const decltype(pack.word)*>(p);
   return pack;
 }
-template <int V, class T>
+template <int V, bool kAligned = true, class T>
 __device__ __forceinline__ void store(T* p, const Pack<T, V>& pack, int count = V) {
   if constexpr (V > 1)
-    if (count < V) {
+    if (!kAligned || count < V) {
       using Value = typename WordOf<sizeof(T)>::type;
       Value values[V];
       memcpy(values, &pack.word, sizeof pack.word);
@@ -120,13 +121,13 @@ __device__ __forceinline__ Pack<T, V> pack_of(const Floats<V>& x) {
   }
   return pack;
 }
-template <int V, class T>
+template <int V, bool kAligned = true, class T>
 __device__ __forceinline__ Floats<V> load_floats(const T* p, int count = V) {
-  return floats(load<V>(p, count));
+  return floats(load<V, kAligned>(p, count));
 }
-template <int V, class T>
+template <int V, bool kAligned = true, class T>
 __device__ __forceinline__ void store_floats(T* p, const Floats<V>& x, int count = V) {
-  store<V>(p, pack_of<T>(x), count);
+  store<V, kAligned>(p, pack_of<T>(x), count);
 }
 
 }  // namespace trainer::cuda

@@ -132,6 +132,14 @@ TEST_CASE("RMSNorm's gradient agrees with float64") {
 TEST_CASE("LayerNorm's gradient agrees with float64") {
   for_each_case([](const Case& c) { check_norm_grad(c, true); });
 }
+TEST_CASE("norms of rows that no block of threads holds agree with float64") {
+  for (const bool centred : {false, true})
+    for (const Case& c :
+         {Case{2, 16500, DType::f32, {}}, {3, 33000, DType::bf16, {}}, {2, 16500, DType::f32, {1, 1}}}) {
+      check_norm(c, centred);
+      check_norm_grad(c, centred);
+    }
+}
 TEST_CASE("RMSNorm's gradient is its slope") { check_norm_slope(false); }
 TEST_CASE("LayerNorm's gradient is its slope") { check_norm_slope(true); }
 

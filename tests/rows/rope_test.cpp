@@ -72,5 +72,6 @@ TEST_CASE("rope's inverse undoes it") {
 TEST_CASE("rope refuses a position outside the sequence") {
   Buffer x(DType::f32, {2, 1, 8}, Values(16, 1.0));
   const Buffer positions(DType::i32, {2}, Values{0, 4});
-  REQUIRE_THROWS_WITH(run_op(Rope{x, positions, 4, {}, false}), "rope: row 1: wanted a position below 4, found 4");
+  if constexpr (kIdsAreChecked)
+    REQUIRE_THROWS_WITH(run_op(Rope{x, positions, 4, {}, false}), "rope: row 1: wanted a position below 4, found 4");
 }
