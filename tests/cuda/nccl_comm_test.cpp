@@ -220,6 +220,47 @@ TEST_CASE("splits are few: groups of the same ranks on a lane share, and so do p
   REQUIRE(plans[3].splits[0].group.members.empty());  // holds no tied parameter
 }
 
+TEST_CASE("every axis and lane on which a plan communicates has a communicator") {
+  int communicates = 0;
+  for (const int zero : {0, 1, 2, 3})
+    for (const int tp : {1, 2})
+      for (const int pp : {1, 2}) {
+        const GpuWorld world{.shape = {.pp = pp, .dp = 2, .zero = zero, .layers = 4}, .tp = tp};
+        const PlanRequest request{
+            world.spec, world.model, world.size(), {{StepKind::train, 2, world.spec.data.seq_len}}};
+        const std::vector<Program> programs = make_programs(request);
+        for (size_t r = 0; r < programs.size(); ++r) {
+          const Mesh mesh = world.mesh(int(r));
+          const NcclPlan plan = plan_nccl(mesh, world.stages, zero);
+          const auto needs = [&](Axis axis, Lane lane) {
+            const int size = group_of(mesh, world.stages, axis).size();
+            communicates += size > 1;
+            INFO(name_of(axis) << " on " << name_of(lane) << ", zero " << zero << ", tp " << tp << ", pp " << pp);
+            REQUIRE((size == 1 || plan.axes.contains({axis, lane})));
+          };
+          for (const Instr& i : programs[r].plans[0].second.code) {
+            const Bucket* bucket = i.bucket < 0 ? nullptr : &programs[r].buckets[size_t(i.bucket)];
+            switch (i.verb) {  // as the engine does
+              case Verb::forward: needs(Axis::tp, i.lane); break;
+              case Verb::gather: needs(bucket->shard, i.lane); break;
+              case Verb::reduce:
+                needs(Axis::tp, i.lane);
+                needs(Axis::kv, i.lane);
+                if (zero == 0) needs(Axis::dp, i.lane);
+                else needs(bucket->shard, i.lane), needs(bucket->replica, i.lane);
+                break;
+              case Verb::tie: needs(Axis::tied, i.lane); break;
+              case Verb::agree: needs(Axis::world, i.lane); break;
+              case Verb::send_act: REQUIRE(plan.pipes.contains({mesh.stage, i.peer, false})); break;
+              case Verb::recv_grad: REQUIRE(plan.pipes.contains({i.peer, mesh.stage, true})); break;
+              default: break;
+            }
+          }
+        }
+      }
+  REQUIRE(communicates > 100);
+}
+
 TEST_CASE("moved bytes are the closed forms") {
   const GpuWorld world = one_axis(3);
   run_ranks(3, [&](Exchange& exchange) {

@@ -132,13 +132,12 @@ NcclHandle& NcclWorld::add(const std::string& name, int rank, int size) {
 NcclHandle* NcclWorld::split(const NcclPlan::Split& s) {
   const bool in = !s.group.members.empty();
   NcclHandle* h = in ? &add(s.name, s.group.rank, s.group.size()) : nullptr;
-  ncclComm_t none = nullptr;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  config.commName = s.name.c_str();
+  if (in) config.commName = h->name.c_str();
   call(world(), "splitting the world", [&](ncclComm_t parent) {
     return api_.ncclCommSplit(parent, in ? s.group.members[0] : NCCL_SPLIT_NOCOLOR, s.group.rank,
-                              in ? &h->child : &none, &config);
+                              in ? &h->child : &no_child_, &config);
   });
   if (!in) return nullptr;
   h->pipe = s.pipe;

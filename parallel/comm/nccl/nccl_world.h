@@ -88,6 +88,7 @@ class NcclWorld {
   const int rank_, size_;
   const int exceptions_ = std::uncaught_exceptions();
   std::vector<std::unique_ptr<NcclHandle>> handles_;  // the world's first; the list grows under both locks
+  ncclComm_t no_child_ = nullptr;                     // of a split that this rank has no part in
   int32_t* words_ = nullptr;
   std::vector<std::string> notes_;
   bool closed_ = false;
