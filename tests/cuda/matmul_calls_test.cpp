@@ -75,6 +75,28 @@ TEST_CASE("products: ranks that are threads, each on a GPU of its own, get the s
   for (const auto& bytes : found) REQUIRE(bytes == one.c.bytes());
 }
 
+TEST_CASE("products: one thread may use several GPUs in turn") {
+  const ProductData one(kProduct), other(kProduct);
+  run_op(one.op);
+  cudaSetDevice(1);
+  run_op(other.op);
+  cudaSetDevice(0);
+  REQUIRE(other.c.bytes() == one.c.bytes());
+}
+
+TEST_CASE("products: the residual's rows may lie at another distance than c's") {
+  for (DType type : {DType::f32, DType::bf16})
+    for (int suggested : {0, 3}) {
+      const MatmulSettings settings;
+      fake::cublaslt_settings().suggested = suggested;
+      ProductData data({24, 32, 40, type, type, false, true, false, true, true});
+      data.residual = random_buffer(type, {24, 32}, 5, 1, {.gap = 7});
+      data.op.residual = data.residual;
+      run_op(data.op);
+      require_close(data.c, data.wanted(), rounded_once(type, 7));
+    }
+}
+
 TEST_CASE("products: captured once, replayed with the same bits") {
   const ProductCase adds{24, 32, 40, DType::bf16, DType::f32, true, false, true};
   const ProductData direct(adds), captured(adds);

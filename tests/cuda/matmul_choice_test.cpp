@@ -103,6 +103,7 @@ TEST_CASE("TF32 only where the policy says so, and only of f32") {
   REQUIRE(tf32 != exact);
   require_close(tf32, exact, {1e-3, 1e-2});
   REQUIRE(values(bf16) == narrow);
+  REQUIRE(ran(ProductData(bf16).op) == Ran{1, 0});
 }
 
 TEST_CASE("scratch is a function of sizes and dtypes, and too little of it is refused") {
