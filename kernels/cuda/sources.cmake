@@ -6,7 +6,8 @@ set(cuda_host attention.cpp refuse.cpp)
 
 # Rows and elements.
 list(APPEND cuda_kernels
-  activation.cu column_sum.cu dropout.cu elementwise.cu norm.cu norm_grad.cu optimizer.cu rope.cu)
+  activation.cu column_sum.cu cross_entropy.cu dropout.cu elementwise.cu embedding.cu embedding_grad.cu norm.cu norm_grad.cu
+  optimizer.cu rope.cu)
 
 # Matrix products. What is in cuda_libraries loads NVIDIA's; tests/fakecuda has its own in their place.
 list(APPEND cuda_kernels matmul_plain.cu)
