@@ -37,7 +37,7 @@ __device__ __forceinline__ void soften(float* scores, float* factors, Softmax& s
 }
 
 template <int kTile>
-__global__ void __launch_bounds__(kGenericThreads) attention_generic(AttentionJob job) {
+__global__ void __launch_bounds__(kGenericThreads, 2) attention_generic(AttentionJob job) {
   const int pitch = pitch_of(job.width), head = int(blockIdx.y), sequence = int(blockIdx.z);
   const int first = int(gridDim.x - 1 - blockIdx.x) * kTile;  // late queries see more keys: the longest blocks first
   float* const q = cu_dyn_shared<float>();

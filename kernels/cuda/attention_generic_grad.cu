@@ -50,7 +50,7 @@ __device__ __forceinline__ void weigh(const AttentionJob& job, const Shared<kTil
 }
 
 template <int kTile>
-__global__ void __launch_bounds__(kGenericThreads) attention_generic_grad_q(AttentionJob job) {
+__global__ void __launch_bounds__(kGenericThreads, 2) attention_generic_grad_q(AttentionJob job) {
   const Shared<kTile> at(job.width);
   const int head = int(blockIdx.y), sequence = int(blockIdx.z), kv_head = head / (job.heads / job.kv_heads);
   const int first = int(gridDim.x - 1 - blockIdx.x) * kTile;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kGenericThreads) attention_generic_grad_q(Atte
 }
 
 template <int kTile>
-__global__ void __launch_bounds__(kGenericThreads) attention_generic_grad_kv(AttentionJob job) {
+__global__ void __launch_bounds__(kGenericThreads, 2) attention_generic_grad_kv(AttentionJob job) {
   const Shared<kTile> at(job.width);
   const int kv_head = int(blockIdx.y), sequence = int(blockIdx.z), first = int(blockIdx.x) * kTile;
   const int group = job.heads / job.kv_heads;

@@ -40,7 +40,8 @@ template <int D, int kRows>
 __device__ __forceinline__ void load_rows(Bf16* tile, const Bf16* head, int64_t stride, int first, int length) {
   constexpr int kAcross = kTurns<D>, kAtOnce = kTileThreads / kAcross;
   static_assert(kRows % kAtOnce == 0);
-  const int row = int(threadIdx.x) / kAcross, chunk = int(threadIdx.x) % kAcross, to = chunk_at<D>(row, chunk);
+  const int thread = ptx::opaque(int(threadIdx.x));
+  const int row = thread / kAcross, chunk = thread % kAcross, to = chunk_at<D>(row, chunk);
   const Bf16* from = head + int64_t(first + row) * stride + chunk * 8;
 #pragma unroll
   for (int i = 0; i < kRows; i += kAtOnce) {
@@ -65,8 +66,8 @@ __device__ __forceinline__ void clear(float (&x)[kM][kN][4]) {
 template <int D, int kM, int kN>
 __device__ __forceinline__ void multiply_rows(float (&dots)[kM][kN][4], const Bf16* a, int row, const Bf16* b) {
   const int lane = lane_of_thread();
-  const int a_at = chunk_at<D>(row + lane % 16, lane / 16);
-  const int b_at = chunk_at<D>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  const int a_at = ptx::opaque(chunk_at<D>(row + lane % 16, lane / 16));
+  const int b_at = ptx::opaque(chunk_at<D>(lane % 8 + lane / 16 * 8, lane / 8 % 2));
   clear(dots);
 #pragma unroll
   for (int k = 0; k < D / 16; ++k) {
@@ -90,7 +91,7 @@ __device__ __forceinline__ void multiply_rows(float (&dots)[kM][kN][4], const Bf
 template <int D, int kM, int kN>
 __device__ __forceinline__ void add_products(float (&sums)[kM][D / 8][4], const float (&weights)[kM][kN][4],
                                              const Bf16* b) {
-  const int at = chunk_at<D>(lane_of_thread() % 16, lane_of_thread() / 16);
+  const int at = ptx::opaque(chunk_at<D>(lane_of_thread() % 16, lane_of_thread() / 16));
 #pragma unroll
   for (int k = 0; k < kN; k += 2) {
     uint32_t left[kM][4];
