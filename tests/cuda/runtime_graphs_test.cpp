@@ -1,7 +1,7 @@
 // Captures and graphs of the runtime's shim.
 #include <catch2/catch.hpp>
 
-#include <memory>
+#include <functional>
 #include <set>
 #include <string>
 #include <thread>
@@ -10,6 +10,7 @@
 #include "device_memory.h"
 #include "in_child.h"
 #include "ptx.h"
+#include "stream_log.h"
 #include "tests/fakecuda/fake_cuda.h"
 
 using namespace trainer::test;
@@ -47,14 +48,6 @@ struct Rig {
   void wait(cudaStream_t s, cudaEvent_t event) const { REQUIRE(cudaStreamWaitEvent(s, event, 0) == cudaSuccess); }
 };
 
-struct Note {
-  std::string* text;
-  char letter;
-  static void write(void* self) { *static_cast<Note*>(self)->text += static_cast<Note*>(self)->letter; }
-};
-void note(cudaStream_t stream, Note& n) { REQUIRE(cudaLaunchHostFunc(stream, &Note::write, &n) == cudaSuccess); }
-bool before(const std::string& text, char first, char second) { return text.find(first) < text.find(second); }
-
 }  // namespace
 
 TEST_CASE("a graph replays kernels, copies and memsets on what memory then holds") {
@@ -90,20 +83,16 @@ TEST_CASE("a graph spreads over streams by events, and keeps only those edges") 
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     fake::set_seed(seed);
     const Rig rig;
-    std::string text;
-    std::vector<Note> notes;
-    for (const char c : {'a', 'b', 'c', 'u', 'v', 'z'}) notes.push_back({&text, c});
+    StreamLog log;
     rig.begin();
-    note(rig.a, notes[0]);
+    log.note(rig.a, "a");
     rig.record(rig.fork, rig.a);
     rig.wait(rig.b, rig.fork);
-    note(rig.a, notes[1]);
-    note(rig.a, notes[2]);
-    note(rig.b, notes[3]);
-    note(rig.b, notes[4]);
+    log.note(rig.a, "bc");
+    log.note(rig.b, "uv");
     rig.record(rig.join, rig.b);
     rig.wait(rig.a, rig.join);
-    note(rig.a, notes[5]);
+    log.note(rig.a, "z");
     cudaGraph_t graph = nullptr;
     REQUIRE(cudaStreamEndCapture(rig.a, &graph) == cudaSuccess);
     cudaGraphExec_t executable = nullptr;
@@ -111,11 +100,12 @@ TEST_CASE("a graph spreads over streams by events, and keeps only those edges") 
     cudaGraphDestroy(graph);
     for (int launch = 0; launch < 2; ++launch) REQUIRE(cudaGraphLaunch(executable, rig.a) == cudaSuccess);
     REQUIRE(cudaStreamSynchronize(rig.a) == cudaSuccess);
+    const std::string text = log.text();
     REQUIRE(text.size() == 12);
     for (const std::string& replay : {text.substr(0, 6), text.substr(6)}) {
       CHECK(replay.front() == 'a');
-      CHECK(before(replay, 'b', 'c'));
-      CHECK(before(replay, 'u', 'v'));
+      CHECK(comes_before(replay, 'b', 'c'));
+      CHECK(comes_before(replay, 'u', 'v'));
       CHECK(replay.back() == 'z');
       seen.insert(replay);
     }

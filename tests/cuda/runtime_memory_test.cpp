@@ -120,9 +120,11 @@ TEST_CASE("a pageable source is read by the call, a pinned or registered one whe
   for (int* source : {pinned, &pageable, &registered}) {
     *source = 1;
     REQUIRE(cudaMemcpyAsync(device, source, 4, cudaMemcpyHostToDevice, s) == cudaSuccess);
+    const bool read_late = source != &pageable;
+    if (read_late && cuemu::kThreadSanitizer) continue;  // it would find the race that shows when the source is read
     *source = 2;
     s.wait();
-    CHECK(on_host(device, 1)[0] == (source == &pageable ? 1 : 2));
+    CHECK(on_host(device, 1)[0] == (read_late ? 2 : 1));
   }
   CHECK(cudaHostUnregister(&registered) == cudaSuccess);
   CHECK(cudaHostUnregister(&registered) == cudaErrorHostMemoryNotRegistered);

@@ -1,38 +1,18 @@
 // Streams and events of the runtime's shim: lazy, in order within, in any order between.
 #include <catch2/catch.hpp>
 
-#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "in_child.h"
+#include "stream_log.h"
 #include "tests/fakecuda/fake_cuda.h"
 
 using namespace trainer::test;
 using Catch::Matchers::Contains;
 
 namespace {
-
-// Host functions that write down that they ran.
-struct Log {
-  std::string text;
-  void note(cudaStream_t stream, char letter) {
-    notes.push_back(std::make_unique<Note>(Note{&text, letter}));
-    REQUIRE(cudaLaunchHostFunc(stream, &Note::write, notes.back().get()) == cudaSuccess);
-  }
-  void notes_of(cudaStream_t stream, const char* letters) {
-    for (; *letters; ++letters) note(stream, *letters);
-  }
-
- private:
-  struct Note {
-    std::string* text;
-    char letter;
-    static void write(void* self) { *static_cast<Note*>(self)->text += static_cast<Note*>(self)->letter; }
-  };
-  std::vector<std::unique_ptr<Note>> notes;
-};
 
 struct Streams {
   cudaStream_t a = nullptr, b = nullptr;
@@ -51,26 +31,18 @@ struct Streams {
   }
 };
 
-std::string only(const std::string& text, const std::string& letters) {
-  std::string kept;
-  for (const char c : text)
-    if (letters.find(c) != std::string::npos) kept += c;
-  return kept;
-}
-bool before(const std::string& text, char first, char second) { return text.find(first) < text.find(second); }
-
 }  // namespace
 
 TEST_CASE("a stream runs nothing before the host waits, and then in order") {
   Streams s;
-  Log log;
-  log.notes_of(s.a, "abc");
-  CHECK(log.text.empty());
+  StreamLog log;
+  log.note(s.a, "abc");
+  CHECK(log.text().empty());
   REQUIRE(cudaStreamSynchronize(s.a) == cudaSuccess);
-  CHECK(log.text == "abc");
-  log.note(s.a, 'd');
+  CHECK(log.text() == "abc");
+  log.note(s.a, "d");
   while (cudaStreamQuery(s.a) == cudaErrorNotReady) {}
-  CHECK(log.text == "abcd");
+  CHECK(log.text() == "abcd");
   CHECK(cudaGetLastError() == cudaSuccess);  // "not ready" is no error
 }
 
@@ -79,18 +51,18 @@ TEST_CASE("streams run in an order of the seed's, events are the only edges") {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     fake::set_seed(seed);
     Streams s;
-    Log log;
-    log.notes_of(s.a, "abcd");
+    StreamLog log;
+    log.note(s.a, "abcd");
     REQUIRE(cudaEventRecord(s.event, s.a) == cudaSuccess);
-    log.note(s.a, 'e');
-    log.notes_of(s.b, "uv");
+    log.note(s.a, "e");
+    log.note(s.b, "uv");
     REQUIRE(cudaStreamWaitEvent(s.b, s.event, 0) == cudaSuccess);
-    log.notes_of(s.b, "wx");
+    log.note(s.b, "wx");
     REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
-    CHECK(only(log.text, "abcde") == "abcde");
-    CHECK(only(log.text, "uvwx") == "uvwx");
-    CHECK(before(log.text, 'd', 'w'));
-    seen.insert(log.text);
+    CHECK(log.only("abcde") == "abcde");
+    CHECK(log.only("uvwx") == "uvwx");
+    CHECK(comes_before(log.text(), 'd', 'w'));
+    seen.insert(log.text());
   }
   CHECK(seen.size() > 10);
   fake::set_seed(1);
@@ -100,35 +72,35 @@ TEST_CASE("a wait is for the record made before it; an event never recorded is n
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     fake::set_seed(seed);
     Streams s;
-    Log log;
+    StreamLog log;
     REQUIRE(cudaStreamWaitEvent(s.b, s.other, 0) == cudaSuccess);
-    log.note(s.b, 'u');
+    log.note(s.b, "u");
     REQUIRE(cudaStreamSynchronize(s.b) == cudaSuccess);
-    log.note(s.a, 'a');
+    log.note(s.a, "a");
     REQUIRE(cudaEventRecord(s.event, s.a) == cudaSuccess);
     REQUIRE(cudaStreamWaitEvent(s.b, s.event, 0) == cudaSuccess);
-    log.note(s.b, 'v');
+    log.note(s.b, "v");
     REQUIRE(cudaStreamWaitEvent(s.a, s.other, 0) == cudaSuccess);
     REQUIRE(cudaEventRecord(s.event, s.a) == cudaSuccess);
     REQUIRE(cudaStreamSynchronize(s.b) == cudaSuccess);
-    CHECK(log.text == "uav");
+    CHECK(log.text() == "uav");
   }
   fake::set_seed(1);
 }
 
 TEST_CASE("the host waits for an event, and for no more") {
   Streams s;
-  Log log;
-  log.note(s.a, 'a');
+  StreamLog log;
+  log.note(s.a, "a");
   REQUIRE(cudaEventRecord(s.event, s.a) == cudaSuccess);
-  log.note(s.a, 'b');
+  log.note(s.a, "b");
   REQUIRE(cudaEventRecord(s.other, s.a) == cudaSuccess);
   float ms = -1;
   CHECK(cudaEventElapsedTime(&ms, s.event, s.other) == cudaErrorNotReady);
   REQUIRE(cudaEventSynchronize(s.event) == cudaSuccess);
-  CHECK(log.text == "a");
+  CHECK(log.text() == "a");
   while (cudaEventQuery(s.other) == cudaErrorNotReady) {}
-  CHECK(log.text == "ab");
+  CHECK(log.text() == "ab");
   CHECK(cudaEventElapsedTime(&ms, s.event, s.other) == cudaSuccess);
   CHECK(ms >= 0);
   cudaEvent_t untimed = nullptr;

@@ -1,5 +1,6 @@
 #include "tests/cuemu/block.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "tests/cuemu/device_functions.h"
@@ -21,11 +22,13 @@ bool same_place(const Location& a, const Location& b) {
 }  // namespace
 
 void Block::run(const Launch& launch, uint64_t number) {
-  body_ = &launch.body;
-  kernel_ = launch.name;
+  launch_ = &launch;
   size_ = launch.block.x * launch.block.y * launch.block.z;
-  shared_.start_block(launch.shared_bytes);
-  start_threads(launch, number);
+  {
+    const Unwatched here;
+    shared_.start_block(launch.shared_bytes);
+    start_threads(launch, number);
+  }
   run_threads();
   shared_.check_red_zones();
   ++stats_.blocks;
@@ -36,21 +39,23 @@ void Block::start_threads(const Launch& launch, uint64_t number) {
   const Schedule schedule = config().schedule;
   const unsigned warps = (size_ + kWarpSize - 1) / kWarpSize;
   if (threads_.size() < size_) threads_.resize(size_);
+  // The thread sanitizer knows fibers, not CUDA threads: what runs on one fiber looks ordered, be it of two blocks or
+  // of two kernels. So there are more than enough, and they rotate.
+  constexpr unsigned kAtLeast = 64, kStride = 37;
+  const unsigned fibers = kThreadSanitizer ? std::max(size_, kAtLeast) : size_;
+  const unsigned rotation = kThreadSanitizer ? unsigned(blocks_run_++ * kStride % fibers) : 0;
+  if (fibers_.size() < fibers) fibers_.resize(fibers);
+  if (kThreadSanitizer) tokens_ = std::make_unique<char[]>(kBarrierTokens + warps);
   if (warps_.size() < warps) warps_.resize(warps);
   for (unsigned w = 0; w < warps; ++w) warps_[w].start(w);
   at_barrier_.clear();
   alive_ = size_;
   ready_.start(schedule.order, schedule.seed, number, warps);
   copies_land_early_ = schedule.order == Order::random && (ready_.random().next() & 1);
-  // The thread sanitizer knows fibers, not CUDA threads: thread k of every block on one fiber would look ordered.
-  constexpr uint64_t kStride = 37;
-  const unsigned rotation = kThreadSanitizer ? unsigned(blocks_run_++ * kStride % size_) : 0;
-  for (unsigned slot = 0; slot < size_; ++slot) {
-    Thread& t = threads_[slot];
-    const unsigned k = (slot + rotation) % size_;
+  for (unsigned k = 0; k < size_; ++k) {
+    Thread& t = threads_[k];
     const unsigned x = launch.block.x, y = launch.block.y;
     t.index = {k % x, k / x % y, k / (x * y)};
-    t.slot = slot;
     t.linear = k;
     t.lane = k % kWarpSize;
     t.barriers_passed = 0;
@@ -60,22 +65,22 @@ void Block::start_threads(const Launch& launch, uint64_t number) {
     t.waiting_in = nullptr;
     t.done = false;
     t.copies.clear();
-    t.fiber.start(&Block::thread_main, kStackBytes);
+    t.fiber = &fibers_[(k + rotation) % fibers];
+    t.fiber->start(&Block::thread_main, kStackBytes);
     wake(t);
   }
   ready_.all_in();
-  tsan_release(&start_token_);  // the launch comes before every thread; nothing orders blocks among themselves
 }
 
 void Block::run_threads() {
   for (unsigned finished = 0; finished < size_;) {
-    uint32_t slot = 0;
-    if (!ready_.pop(slot)) report_deadlock();
-    Thread& t = threads_[slot];
+    uint32_t next = 0;
+    if (!ready_.pop(next)) report_deadlock();
+    Thread& t = threads_[next];
     current = &t;
     threadIdx = t.index;
     ++stats_.switches;
-    t.fiber.enter(host_);
+    t.fiber->enter(host_);
     finished += t.done;
   }
   current = nullptr;
@@ -83,14 +88,14 @@ void Block::run_threads() {
 
 void Block::thread_main() {
   Fiber::arrived(block->host_);
-  tsan_acquire(&block->start_token_);
-  (*block->body_)();
+  tsan_acquire(block->launch_->start_token);
+  block->launch_->body();
   {
     const Unwatched here;
     block->thread_exits();
   }
-  tsan_release(&block->exit_token_);
-  current->fiber.leave(block->host_);
+  tsan_release(block->launch_->end_token);
+  current->fiber->leave(block->host_);
 }
 
 void Block::thread_exits() {
@@ -105,7 +110,7 @@ void Block::thread_exits() {
   if (!at_barrier_.empty() && at_barrier_.size() == alive_) release_barrier();
 }
 
-void Block::suspend() { current->fiber.suspend(host_); }
+void Block::suspend() { current->fiber->suspend(host_); }
 
 void Block::yield() {
   const Unwatched here;
@@ -116,7 +121,7 @@ void Block::yield() {
 void Block::barrier(const Location& where) {
   Thread& t = *current;
   // Two tokens in turn: who leaves one barrier must not be ordered by those who already reached the next.
-  char* token = &barrier_tokens_[t.barriers_passed++ % 2];
+  char* token = tokens_.get() + t.barriers_passed++ % kBarrierTokens;
   tsan_release(token);
   {
     const Unwatched here;
@@ -143,10 +148,9 @@ void Block::release_barrier() {
 void Block::report_deadlock() {
   const Thread* first = nullptr;
   unsigned count = 0;
-  for (unsigned slot = 0; slot < size_; ++slot) {
-    const Thread& t = threads_[slot];
-    if (t.done) continue;
-    if (!first || t.linear < first->linear) first = &t;
+  for (unsigned k = 0; k < size_; ++k) {
+    if (threads_[k].done) continue;
+    if (!first) first = &threads_[k];
     ++count;
   }
   current = const_cast<Thread*>(first);

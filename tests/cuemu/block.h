@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "tests/cuemu/async_copy.h"
@@ -21,12 +22,13 @@ struct Launch {
   dim3 grid, block;
   size_t shared_bytes;
   const std::function<void()>& body;  // the kernel with its arguments
+  char* start_token;                  // of the thread sanitizer: the launch comes before every thread,
+  char* end_token;                    // every thread comes before the end; nothing orders blocks among themselves
 };
 
 struct Thread {
-  Fiber fiber;
+  Fiber* fiber = nullptr;
   uint3 index{};
-  unsigned slot = 0;              // its place in the block's list
   unsigned linear = 0, lane = 0;  // its number in the block and in the warp
   unsigned barriers_passed = 0;
   Warp* warp = nullptr;
@@ -45,14 +47,14 @@ class Block {
   void barrier(const Location&);
   void yield();
   void suspend();  // until `wake`
-  void wake(const Thread& t) { ready_.push(t.slot, t.warp->index); }
+  void wake(const Thread& t) { ready_.push(t.linear, t.warp->index); }
 
   SharedMemory& shared() { return shared_; }
   Stats& stats() { return stats_; }
   bool copies_land_early() const { return copies_land_early_; }
-  const char* kernel() const { return kernel_; }
-  // Of the OS thread that ran blocks, after its last one: they come before what it does next.
-  void join_threads() { tsan_acquire(&exit_token_); }
+  const char* kernel() const { return launch_->name; }
+  // Of the thread sanitizer: for what __syncwarp orders in the warp.
+  char* token_of(const Warp& w) const { return tokens_.get() + kBarrierTokens + w.index; }
 
  private:
   static void thread_main();
@@ -62,20 +64,22 @@ class Block {
   void release_barrier();
   [[noreturn]] void report_deadlock();
 
-  std::vector<Thread> threads_;  // the first size_ of them; stacks are kept for the next block
+  static constexpr unsigned kBarrierTokens = 2;
+  std::vector<Fiber> fibers_;  // kept for the next block
+  std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   ReadyQueue ready_;
   SharedMemory shared_;
   HostContext host_;
-  const std::function<void()>* body_ = nullptr;
-  const char* kernel_ = "";
+  const Launch* launch_ = nullptr;
   unsigned size_ = 0, alive_ = 0;
   std::vector<const Thread*> at_barrier_;
   Location barrier_where_;
   bool copies_land_early_ = false;
   uint64_t blocks_run_ = 0;
   Stats stats_;
-  char start_token_ = 0, exit_token_ = 0, barrier_tokens_[2] = {};  // of the thread sanitizer
+  // Of this block alone: the sanitizer would add up what several release to one address, and forgets what is freed.
+  std::unique_ptr<char[]> tokens_;
 };
 
 // Of this OS thread; null outside of kernels.

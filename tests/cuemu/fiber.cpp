@@ -46,17 +46,19 @@ Fiber& Fiber::operator=(Fiber&& from) noexcept {
   return *this;
 }
 
-void Fiber::start(void (*entry)(), size_t stack_bytes) {
-  if (!stack_) {
-    void* p = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) std::abort();
-    stack_ = static_cast<char*>(p);
-    stack_bytes_ = stack_bytes;
-    mprotect(stack_, kGuard, PROT_NONE);
+void Fiber::create(size_t stack_bytes) {
+  void* p = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) std::abort();
+  stack_ = static_cast<char*>(p);
+  stack_bytes_ = stack_bytes;
+  mprotect(stack_, kGuard, PROT_NONE);
 #if defined(EMU_TSAN)
-    tsan_ = __tsan_create_fiber(0);
+  tsan_ = __tsan_create_fiber(0);
 #endif
-  }
+}
+
+void Fiber::start(void (*entry)(), size_t stack_bytes) {
+  if (!stack_) create(stack_bytes);
   asan_unpoison(stack_ + kGuard, stack_bytes_ - kGuard);  // the frames of the last time were never unwound
   asan_fake_stack_ = nullptr;
   auto** top = reinterpret_cast<void**>(stack_ + stack_bytes_);

@@ -26,6 +26,8 @@ class Fiber {
   Fiber(Fiber&& from) noexcept { *this = static_cast<Fiber&&>(from); }
   Fiber& operator=(Fiber&& from) noexcept;
 
+  // Otherwise the first `start` does it, and what its caller did before comes before all that the fiber does.
+  void create(size_t stack_bytes);
   // The next `enter` calls `entry`, whose first statement is `arrived` and whose last is `leave`; it never returns. The
   // stack and the sanitizer's thread are kept from the last time.
   void start(void (*entry)(), size_t stack_bytes);

@@ -32,7 +32,6 @@ std::unique_ptr<Block> take_block() {
   return b;
 }
 void give_back(std::unique_ptr<Block> b) {
-  b->join_threads();
   const std::lock_guard hold(lock);
   total += b->stats();
   b->stats() = {};
@@ -64,6 +63,7 @@ std::vector<uint64_t> order_of_blocks(uint64_t blocks) {
 }
 
 void run_blocks(const Launch& launch, const std::vector<uint64_t>& order, std::atomic<uint64_t>& next) {
+  tsan_release(launch.start_token);
   std::unique_ptr<Block> own = take_block();
   block = own.get();
   gridDim = launch.grid;
@@ -80,7 +80,8 @@ void run_blocks(const Launch& launch, const std::vector<uint64_t>& order, std::a
 }  // namespace
 
 void run_grid(const char* name, dim3 grid, dim3 block_size, size_t shared_bytes, const std::function<void()>& body) {
-  const Launch launch{name, grid, block_size, shared_bytes, body};
+  const auto tokens = std::make_unique<char[]>(2);  // from the heap: an address on the stack would be met again
+  const Launch launch{name, grid, block_size, shared_bytes, body, &tokens[0], &tokens[1]};
   check_dimensions(launch);
   const std::vector<uint64_t> order = order_of_blocks(uint64_t(grid.x) * grid.y * grid.z);
   std::atomic<uint64_t> next{0};
@@ -89,6 +90,7 @@ void run_grid(const char* name, dim3 grid, dim3 block_size, size_t shared_bytes,
   for (uint64_t i = 1; i < workers; ++i) others.emplace_back([&] { run_blocks(launch, order, next); });
   run_blocks(launch, order, next);
   for (std::thread& t : others) t.join();
+  tsan_acquire(launch.end_token);
   const std::lock_guard hold(lock);
   ++total.launches;
 }

@@ -39,7 +39,7 @@ void warp_collective(Op op, unsigned mask, const void* in, void* out, Complete c
   Warp& warp = *t.warp;
   // Only __syncwarp orders memory: "These intrinsics do not imply a memory barrier" (CUDA C++ Programming Guide, warp
   // shuffle and vote functions).
-  if (op == Op::syncwarp) tsan_release(&warp.syncwarp_token);
+  if (op == Op::syncwarp) tsan_release(block->token_of(warp));
   {
     const Unwatched here;
     if (!has(mask, t.lane)) fail("warp", where, "the calling lane %u is not in the mask %08x", t.lane, mask);
@@ -60,7 +60,7 @@ void warp_collective(Op op, unsigned mask, const void* in, void* out, Complete c
     block->suspend();
     t.waiting_in = nullptr;
   }
-  if (op == Op::syncwarp) tsan_acquire(&warp.syncwarp_token);
+  if (op == Op::syncwarp) tsan_acquire(block->token_of(warp));
 }
 
 void check_exit(const Warp& warp, unsigned lane) {

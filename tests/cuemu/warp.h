@@ -26,7 +26,6 @@ struct Warp {
   unsigned alive = 0;  // the lanes that exist and have not exited
   Thread* lanes[32]{};
   Collective collectives[kMasks];  // one per set of lanes that is under way
-  char syncwarp_token = 0;
 
   void start(unsigned number) {
     index = number;

@@ -32,6 +32,7 @@ cuemu::Random& random() {
 
 // Under the thread sanitizer an operation runs on the stream's own fiber: what two streams do is ordered by events
 // alone, although one host thread runs both.
+constexpr size_t kStackBytes = 1u << 20;
 thread_local struct {
   cuemu::HostContext host;
   Stream* stream = nullptr;
@@ -47,7 +48,6 @@ void stream_main() {
 }
 void run(Stream& stream, Op& op) {
   if (!cuemu::kThreadSanitizer) return op.run();
-  constexpr size_t kStackBytes = 1u << 20;
   on_stream.stream = &stream;
   on_stream.op = &op;
   stream.fiber.start(stream_main, kStackBytes);
@@ -94,6 +94,10 @@ bool step(std::unique_lock<QuietLock>& hold, bool& others_running) {
 }
 
 }  // namespace
+
+Stream::Stream() {
+  if (cuemu::kThreadSanitizer) fiber.create(kStackBytes);
+}
 
 uint32_t rnd() { return random().next(); }
 void set_seed(uint64_t seed) {

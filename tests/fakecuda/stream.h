@@ -21,6 +21,7 @@ struct Record {
 };
 
 struct Stream {
+  Stream();
   std::deque<Op> queue;
   bool running = false;  // its first operation
   int device = 0;
