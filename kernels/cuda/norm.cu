@@ -21,30 +21,40 @@ struct NormRows {
   float epsilon;
 };
 
-template <class T, bool kCentred, bool kAligned>
-__global__ void __launch_bounds__(1024) norm_kernel(NormRows<T> a) {
-  constexpr int V = kWide<T>;
-  CU_SHARED(float, warps, [2][kWarp]);
-  const int64_t columns = a.x.columns;
-  const uint32_t row = blockIdx.x * blockDim.y + threadIdx.y;
-  const int lane = int(threadIdx.x), team = int(blockDim.x);
-  const int vectors = row < a.rows ? int((columns + V - 1) / V) : 0;
-  const uint32_t n = row < a.rows ? row / a.groups : 0, group = row < a.rows ? row % a.groups : 0;
-  const T *x = a.x.at(n, group), *residual = a.residual ? a.residual.at(n, group) : nullptr;
-  T* sum = residual ? a.sum.at(n, group) : nullptr;
-  const auto count = [&](int v) { return columns - int64_t(v) * V < V ? int(columns - int64_t(v) * V) : V; };
-  const auto first = [&](int v) {  // what is normalised: x, or x + residual as it is stored
-    Pack<T, V> pack = load<V, kAligned>(x + v * V, count(v));
+// What is normalised, of one row: x, or x + residual as it is stored.
+template <class T, bool kAligned>
+struct NormInput {
+  static constexpr int V = kWide<T>;
+  const T *x, *residual;
+  T* sum;
+  int64_t columns;
+
+  __device__ int count(int v) const { return columns - int64_t(v) * V < V ? int(columns - int64_t(v) * V) : V; }
+  __device__ Pack<T, V> first(int v) const {
+    const Pack<T, V> pack = load<V, kAligned>(x + v * V, count(v));
     if (!residual) return pack;
     Floats<V> total = floats(pack);
     const Floats<V> onto = load_floats<V, kAligned>(residual + v * V, count(v));
 #pragma unroll
     for (int i = 0; i < V; ++i) total.at[i] += onto.at[i];
-    pack = pack_of<T>(total);
-    store<V, kAligned>(sum + v * V, pack, count(v));
-    return pack;
-  };
-  const auto again = [&](int v) { return load<V, kAligned>((sum ? sum : x) + v * V, count(v)); };
+    const Pack<T, V> rounded = pack_of<T>(total);
+    store<V, kAligned>(sum + v * V, rounded, count(v));
+    return rounded;
+  }
+  __device__ Pack<T, V> again(int v) const { return load<V, kAligned>((residual ? sum : x) + v * V, count(v)); }
+};
+
+template <class T, bool kCentred, bool kAligned>
+__global__ void __launch_bounds__(1024) norm_kernel(NormRows<T> a) {
+  constexpr int V = kWide<T>;
+  CU_SHARED(float, warps, [2][kWarp]);
+  const uint32_t row = blockIdx.x * blockDim.y + threadIdx.y;
+  const bool own = row < a.rows;
+  const uint32_t n = own ? row / a.groups : 0, group = own ? row % a.groups : 0;
+  const NormInput<T, kAligned> in{a.x.at(n, group), a.residual ? a.residual.at(n, group) : nullptr,
+                                  a.residual ? a.sum.at(n, group) : nullptr, a.x.columns};
+  const auto columns = float(in.columns);
+  const int lane = int(threadIdx.x), team = int(blockDim.x), vectors = own ? int((in.columns + V - 1) / V) : 0;
 
   Pack<T, V> held[kHold] = {};
   // f(vector, its pack) for this lane's vectors: those it holds, and `beyond` of the others.
@@ -56,7 +66,9 @@ __global__ void __launch_bounds__(1024) norm_kernel(NormRows<T> a) {
   };
 #pragma unroll
   for (int h = 0; h < kHold; ++h)
-    if (const int v = lane + h * team; v < vectors) held[h] = first(v);
+    if (const int v = lane + h * team; v < vectors) held[h] = in.first(v);
+  const auto first = [&](int v) { return in.first(v); };
+  const auto again = [&](int v) { return in.again(v); };
   float mean[1] = {}, squares[1] = {};
   if constexpr (kCentred) {
     each(first, [&](int, const Pack<T, V>& pack) {
@@ -65,31 +77,30 @@ __global__ void __launch_bounds__(1024) norm_kernel(NormRows<T> a) {
       for (int i = 0; i < V; ++i) mean[0] += value.at[i];
     });
     team_sum(mean, warps[0]);
-    mean[0] /= float(columns);
+    mean[0] /= columns;
   }
   const auto square = [&](int v, const Pack<T, V>& pack) {
     const Floats<V> value = floats(pack);
 #pragma unroll
     for (int i = 0; i < V; ++i)
-      if (const float d = value.at[i] - mean[0]; i < count(v)) squares[0] += d * d;
+      if (const float d = value.at[i] - mean[0]; i < in.count(v)) squares[0] += d * d;
   };
   if constexpr (kCentred) each(again, square);
   else each(first, square);
   team_sum(squares, warps[1]);
-  const float rstd = rsqrtf(squares[0] / float(columns) + a.epsilon);
-  if (lane == 0 && row < a.rows) {
+  const float rstd = rsqrtf(squares[0] / columns + a.epsilon);
+  if (lane == 0 && own) {
     a.rstd[row] = rstd;
     if constexpr (kCentred) a.mean[row] = mean[0];
   }
   T* y = a.y.at(n, group);
   each(again, [&](int v, const Pack<T, V>& pack) {
-    Floats<V> value = floats(pack);
-    const Floats<V> weight = load_floats<V, kAligned>(a.weight + v * V, count(v));
-    Floats<V> bias{};
-    if constexpr (kCentred) bias = load_floats<V, kAligned>(a.bias + v * V, count(v));
+    Floats<V> value = floats(pack), bias{};
+    const Floats<V> weight = load_floats<V, kAligned>(a.weight + v * V, in.count(v));
+    if constexpr (kCentred) bias = load_floats<V, kAligned>(a.bias + v * V, in.count(v));
 #pragma unroll
     for (int i = 0; i < V; ++i) value.at[i] = (value.at[i] - mean[0]) * rstd * weight.at[i] + bias.at[i];
-    store_floats<V, kAligned>(y + v * V, value, count(v));
+    store_floats<V, kAligned>(y + v * V, value, in.count(v));
   });
 }
 

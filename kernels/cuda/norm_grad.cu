@@ -24,21 +24,84 @@ struct NormGradRows {
   float* sums;  // [pieces of all blocks, columns] of the weight, then of the bias
 };
 
+// One row as its team sees it.
+template <class T, bool kCentred>
+struct NormGradRow {
+  const T *x, *d_y, *d_residual;
+  T* d_x;
+  float mean, rstd;
+
+  __device__ NormGradRow(const NormGradRows<T>& a, uint32_t row) {
+    const uint32_t n = row / a.groups, group = row % a.groups;
+    x = a.x.at(n, group);
+    d_y = a.d_y.at(n, group);
+    d_residual = a.d_residual ? a.d_residual.at(n, group) : nullptr;
+    d_x = a.d_x.at(n, group);
+    mean = kCentred ? a.mean[row] : 0;
+    rstd = a.rstd[row];
+  }
+  // sums += of g * x_hat and of g, where g = d_y * weight; the first `count` columns' shares of the weight's and the
+  // bias's gradient.
+  template <int V>
+  __device__ void sum_up(const Floats<V>& value, const Floats<V>& d, const Floats<V>& weight, float* sums,
+                         float* to_weight, float* to_bias, int count = V) const {
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      if (i >= count) break;
+      const float x_hat = (value.at[i] - mean) * rstd, g = d.at[i] * weight.at[i];
+      sums[0] += g * x_hat;
+      to_weight[i] += d.at[i] * x_hat;
+      if constexpr (kCentred) {
+        sums[1] += g;
+        to_bias[i] += d.at[i];
+      }
+    }
+  }
+  // d_x, where `along` is the part of the gradient along x_hat and `level` its mean.
+  template <int V>
+  __device__ Floats<V> slope(const Floats<V>& value, Floats<V> d, const Floats<V>& weight, const Floats<V>& onto,
+                             float along, float level) const {
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float x_hat = (value.at[i] - mean) * rstd;
+      d.at[i] = (d.at[i] * weight.at[i] - level - x_hat * along) * rstd + onto.at[i];
+    }
+    return d;
+  }
+};
+
+// `to` [columns]: the sums of the block's teams, one after the other through `shared` [kHold * V][lanes].
+template <int V>
+__device__ __forceinline__ void add_teams(float* to, const float* own, float* shared, int64_t columns) {
+  const int lane = int(threadIdx.x), team = int(blockDim.x), last = int(blockDim.y) - 1;
+  for (int t = 0; t <= last; ++t) {
+    if (t > 0) __syncthreads();
+    if (t != int(threadIdx.y)) continue;
+#pragma unroll
+    for (int i = 0; i < kHold * V; ++i) {
+      float* at = shared + i * team + lane;
+      const float total = (t > 0 ? *at : 0) + own[i];
+      const int column = (lane + i / V * team) * V + i % V;
+      if (t < last) *at = total;
+      else if (column < columns) to[column] = total;
+    }
+  }
+}
+
 template <class T, bool kCentred, bool kAligned>
 __global__ void __launch_bounds__(kMostLanes) norm_grad_kernel(NormGradRows<T> a, int pieces) {
   constexpr int V = kWide<T>, kSums = kCentred ? 2 : 1;
-  CU_SHARED(float, warps, [2][kWarp * 2]);
+  CU_SHARED(float, warps, [2][kWarp * kSums]);
   const int64_t columns = a.x.columns, block = blockIdx.x / pieces, piece = blockIdx.x % pieces;
-  const int64_t block_begin = a.rows * block / kNormPartials,
-                length = a.rows * (block + 1) / kNormPartials - block_begin;
-  const auto begin = uint32_t(block_begin + length * piece / pieces);
-  const auto end = uint32_t(block_begin + length * (piece + 1) / pieces);
+  const int64_t first = a.rows * block / kNormPartials, length = a.rows * (block + 1) / kNormPartials - first;
+  const auto begin = uint32_t(first + length * piece / pieces), end = uint32_t(first + length * (piece + 1) / pieces);
   const int lane = int(threadIdx.x), team = int(blockDim.x), all = int((columns + V - 1) / V);
   float* const d_weight = a.sums + blockIdx.x * columns;
-  float* const d_bias = d_weight + gridDim.x * columns;
+  float* const d_bias = kCentred ? d_weight + gridDim.x * columns : nullptr;
   const auto count = [&](int v) { return columns - int64_t(v) * V < V ? int(columns - int64_t(v) * V) : V; };
+  const auto values = [&](const T* p, int v) { return load_floats<V, kAligned>(p + v * V, count(v)); };
   float weight_sum[kHold * V] = {}, bias_sum[kCentred ? kHold * V : 1] = {};
-  for (int v = lane + kHold * team; v < all; v += team)
+  for (int v = lane + kHold * team; v < all; v += team)  // beyond what the lanes hold: summed in memory
     for (int i = 0; i < count(v); ++i) {
       d_weight[v * V + i] = 0;
       if constexpr (kCentred) d_bias[v * V + i] = 0;
@@ -47,80 +110,39 @@ __global__ void __launch_bounds__(kMostLanes) norm_grad_kernel(NormGradRows<T> a
   int turn = 0;
   for (uint32_t base = begin; base < end; base += blockDim.y, turn ^= 1) {
     const bool own = base + threadIdx.y < end;
-    const uint32_t row = own ? base + threadIdx.y : begin, n = row / a.groups, group = row % a.groups;
+    const NormGradRow<T, kCentred> row(a, own ? base + threadIdx.y : begin);
     const int vectors = own ? all : 0;
-    const T *x = a.x.at(n, group), *d_y = a.d_y.at(n, group);
-    const float mean = kCentred ? a.mean[row] : 0, rstd = a.rstd[row];
     Pack<T, V> xs[kHold] = {}, d_ys[kHold] = {};
 #pragma unroll
     for (int h = 0; h < kHold; ++h)
       if (const int v = lane + h * team; v < vectors) {
-        xs[h] = load<V, kAligned>(x + v * V, count(v));
-        d_ys[h] = load<V, kAligned>(d_y + v * V, count(v));
+        xs[h] = load<V, kAligned>(row.x + v * V, count(v));
+        d_ys[h] = load<V, kAligned>(row.d_y + v * V, count(v));
       }
-    float sums[2] = {};  // of g * x_hat and of g, where g = d_y * weight
-    const auto sum_up = [&](int v, const Pack<T, V>& x_pack, const Pack<T, V>& d_pack, float* to_weight,
-                            float* to_bias) {
-      const Floats<V> value = floats(x_pack), d = floats(d_pack);
-      const Floats<V> weight = load_floats<V, kAligned>(a.weight + v * V, count(v));
-#pragma unroll
-      for (int i = 0; i < V; ++i) {
-        if (i >= count(v)) break;
-        const float x_hat = (value.at[i] - mean) * rstd, g = d.at[i] * weight.at[i];
-        sums[0] += g * x_hat;
-        if constexpr (kCentred) sums[1] += g;
-        to_weight[i] += d.at[i] * x_hat;
-        if constexpr (kCentred) to_bias[i] += d.at[i];
-      }
-    };
+    float sums[kSums] = {};
 #pragma unroll
     for (int h = 0; h < kHold; ++h)
       if (const int v = lane + h * team; v < vectors)
-        sum_up(v, xs[h], d_ys[h], weight_sum + h * V, bias_sum + (kCentred ? h * V : 0));
+        row.sum_up(floats(xs[h]), floats(d_ys[h]), values(a.weight, v), sums, weight_sum + h * V,
+                   bias_sum + (kCentred ? h * V : 0));
     for (int v = lane + kHold * team; v < vectors; v += team)
-      sum_up(v, load<V, kAligned>(x + v * V, count(v)), load<V, kAligned>(d_y + v * V, count(v)), d_weight + v * V,
-             d_bias + v * V);
+      row.sum_up(values(row.x, v), values(row.d_y, v), values(a.weight, v), sums, d_weight + v * V,
+                 kCentred ? d_bias + v * V : nullptr, count(v));
     team_sum(sums, warps[turn]);
-    const float along = sums[0] / float(columns), level = sums[1] / float(columns);
-    T* d_x = a.d_x.at(n, group);
-    const T* d_residual = a.d_residual ? a.d_residual.at(n, group) : nullptr;
-    const auto finish = [&](int v, const Pack<T, V>& x_pack, const Pack<T, V>& d_pack) {
-      const Floats<V> value = floats(x_pack), weight = load_floats<V, kAligned>(a.weight + v * V, count(v));
-      Floats<V> d = floats(d_pack), onto{};
-      if (d_residual) onto = load_floats<V, kAligned>(d_residual + v * V, count(v));
-#pragma unroll
-      for (int i = 0; i < V; ++i) {
-        const float x_hat = (value.at[i] - mean) * rstd;
-        d.at[i] = (d.at[i] * weight.at[i] - level - x_hat * along) * rstd + onto.at[i];
-      }
-      store_floats<V, kAligned>(d_x + v * V, d, count(v));
+    const float along = sums[0] / float(columns), level = kCentred ? sums[kSums - 1] / float(columns) : 0;
+    const auto finish = [&](int v, const Floats<V>& value, const Floats<V>& d) {
+      const Floats<V> onto = row.d_residual ? values(row.d_residual, v) : Floats<V>{};
+      const Floats<V> d_x = row.slope(value, d, values(a.weight, v), onto, along, level);
+      store_floats<V, kAligned>(row.d_x + v * V, d_x, count(v));
     };
 #pragma unroll
     for (int h = 0; h < kHold; ++h)
-      if (const int v = lane + h * team; v < vectors) finish(v, xs[h], d_ys[h]);
-    for (int v = lane + kHold * team; v < vectors; v += team)
-      finish(v, load<V, kAligned>(x + v * V, count(v)), load<V, kAligned>(d_y + v * V, count(v)));
+      if (const int v = lane + h * team; v < vectors) finish(v, floats(xs[h]), floats(d_ys[h]));
+    for (int v = lane + kHold * team; v < vectors; v += team) finish(v, values(row.x, v), values(row.d_y, v));
   }
-
-  // The teams of the block one after the other, in shared memory: [kHold * V][lanes], and the same for the bias.
-  float* shared = cu_dyn_shared<float>();
-  for (int turn_of = 0; turn_of < int(blockDim.y); ++turn_of) {
-    if (turn_of > 0) __syncthreads();
-    if (turn_of != int(threadIdx.y)) continue;
-    const bool last = turn_of + 1 == int(blockDim.y);
-#pragma unroll
-    for (int s = 0; s < kSums; ++s) {
-      float* own = s == 0 ? weight_sum : bias_sum;
-#pragma unroll
-      for (int i = 0; i < kHold * V; ++i) {
-        float* at = shared + (s * kHold * V + i) * team + lane;
-        const float total = (turn_of > 0 ? *at : 0) + own[i];
-        const int column = (lane + i / V * team) * V + i % V;
-        if (!last) *at = total;
-        else if (column < columns) (s == 0 ? d_weight : d_bias)[column] = total;
-      }
-    }
-  }
+  auto* shared = cu_dyn_shared<float>();
+  add_teams<V>(d_weight, weight_sum, shared, columns);
+  if constexpr (kCentred) add_teams<V>(d_bias, bias_sum, shared + kHold * V * team, columns);
 }
 
 // Row b of `to` is the sum of rows [b * pieces, (b + 1) * pieces) of `from`, in order.
