@@ -159,6 +159,10 @@ TEST_CASE("groups of a mesh have the members that the plan says, each its own co
       for (int i = 0; i < group.size(); ++i)
         expect(data_as<int32_t>(who)[i] == group.members[size_t(i)], "wrong member of " + group.key);
     }
+    Comm &first = groups.on(Axis::shard, Lane::gather), &second = groups.on(Axis::shard, Lane::reduce);
+    first.barrier(rank.lane(Lane::gather));
+    second.barrier(rank.lane(Lane::reduce));
+    rank.drain();
     expect(groups.on(Axis::dp, Lane::compute).size() == 2, "a group without a communicator has a size");
     refused("no", [&] { groups.on(Axis::dp, Lane::copy).all_reduce(rank.lane(Lane::copy), rank.take(DType::f32, 8)); });
     exchange.all_gather("over");
@@ -225,7 +229,8 @@ TEST_CASE("every axis and lane on which a plan communicates has a communicator")
   for (const int zero : {0, 1, 2, 3})
     for (const int tp : {1, 2})
       for (const int pp : {1, 2}) {
-        const GpuWorld world{.shape = {.pp = pp, .dp = 2, .zero = zero, .layers = 4}, .tp = tp};
+        GpuWorld world{.shape = {.pp = pp, .dp = 4, .zero = zero, .layers = 4}, .tp = tp};
+        if (zero > 0) world.spec.parallel.zero_shard = 2;
         const PlanRequest request{
             world.spec, world.model, world.size(), {{StepKind::train, 2, world.spec.data.seq_len}}};
         const std::vector<Program> programs = make_programs(request);

@@ -202,10 +202,13 @@ void NcclWorld::try_all() {
   release();
 }
 
-std::unique_lock<std::timed_mutex> NcclWorld::take_calls() {
-  // The host thread leaves NCCL after microseconds, unless the driver's queue is full behind a collective that never
-  // ends: then only an abort lets it go on, and NCCL allows one from another thread.
-  return {calls_, std::chrono::milliseconds(100)};
+// The host thread leaves NCCL after microseconds, unless the driver's queue is full behind a collective that never
+// ends: then only an abort lets it go on, and NCCL allows one from another thread.
+std::unique_lock<std::mutex> NcclWorld::take_calls() {
+  std::unique_lock inside(calls_, std::defer_lock);
+  const auto deadline = Clock::now() + std::chrono::milliseconds(100);
+  while (!inside.try_lock() && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  return inside;
 }
 
 void NcclWorld::call(NcclHandle& h, const char* what, const std::function<ncclResult_t(ncclComm_t)>& work) {

@@ -76,7 +76,7 @@ class NcclWorld {
   void wait(NcclHandle&, const char* what, ncclResult_t state, Clock::time_point deadline = Clock::time_point::max());
   [[noreturn]] void give_up(const NcclHandle&, const char* what, ncclResult_t);
   std::string describe(const NcclHandle&, const char* what, ncclResult_t, ncclComm_t) const;
-  std::unique_lock<std::timed_mutex> take_calls();
+  std::unique_lock<std::mutex> take_calls();
   void watch();
   void watch_once();
   void stop_watching();
@@ -93,8 +93,8 @@ class NcclWorld {
   std::vector<std::string> notes_;
   bool closed_ = false;
 
-  std::mutex lives_;        // who asks for errors, aborts or destroys communicators; taken first
-  std::timed_mutex calls_;  // who is inside of NCCL
+  std::mutex lives_;  // who asks for errors, aborts or destroys communicators; taken first
+  std::mutex calls_;  // who is inside of NCCL
   std::atomic<bool> failed_{false};
   mutable std::mutex why_mutex_;
   std::string why_;
