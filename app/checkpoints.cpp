@@ -1,6 +1,8 @@
 #include "app/checkpoints.h"
 
+#include "core/engine/initialise.h"
 #include "core/plan/buckets.h"
+#include "core/plan/layout.h"
 #include "core/spec/print.h"
 #include "parallel/schedules/schedules.h"
 
@@ -60,7 +62,8 @@ Votes votes_by(Exchange& exchange) {
 
 Checkpoints::Checkpoints(Rig& rig, Exchange& exchange, const std::string& directory, std::string tokenizer)
     : rig_(rig),
-      view_(state_view(rig.planned, rig.arena())),
+      state_(*rig.device, static_bytes(rig.planned.program)),
+      view_(state_view(rig.planned, state_.bytes())),
       votes_(votes_by(exchange)),
       directory_(directory),
       tokenizer_(std::move(tokenizer)),
@@ -69,16 +72,24 @@ Checkpoints::Checkpoints(Rig& rig, Exchange& exchange, const std::string& direct
 std::optional<Position> Checkpoints::restore() {
   auto resumed = resume_newest(directory_, view_, votes_);
   if (!resumed) return std::nullopt;
+  state_.store();
   refused_ = std::move(resumed->refused);
   const Manifest& manifest = resumed->checkpoint.manifest;
   return Position{manifest.run.step, manifest.run.tokens, manifest.run.data_hash, manifest.state_hash};
 }
 
+void Checkpoints::initialise(uint64_t seed) {
+  initialise_state(rig_.planned.program, rig_.planned.model, seed, state_.bytes());
+  state_.store();
+}
+
 void Checkpoints::load_weights(const std::string& path) {
   load_state(open_named_checkpoint(path, votes_), view_, {.weights_only = true}, votes_);
+  state_.store();
 }
 
 SaveReport Checkpoints::save(const Position& at, int64_t samples) {
+  state_.fetch();
   RunState run;
   run.step = at.step;
   run.tokens = at.tokens;

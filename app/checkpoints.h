@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/rig.h"
+#include "core/device/host_image.h"
 #include "io/restore.h"
 #include "io/save.h"
 #include "parallel/comm/exchange.h"
@@ -37,6 +38,8 @@ class Checkpoints {
   // there are some and none is good.
   std::optional<Position> restore();
   const std::vector<Refusal>& refused() const { return refused_; }
+  // The state before the first step (core/engine/initialise.h).
+  void initialise(uint64_t seed);
   // Weights alone; `path` as in open_named_checkpoint.
   void load_weights(const std::string& path);
   // The device must be drained.
@@ -44,6 +47,7 @@ class Checkpoints {
 
  private:
   Rig& rig_;
+  HostImage state_;
   StateView view_;
   Votes votes_;
   std::string directory_, tokenizer_;

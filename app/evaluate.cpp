@@ -73,7 +73,7 @@ BatchShape shape_of(const Checkpoint& checkpoint, const Options& o) {
 }
 
 int run(const Options& o) {
-  install_device({});
+  install_cpu();
   const Checkpoint checkpoint = open_named_checkpoint(o.checkpoint);
   const BatchShape shape = shape_of(checkpoint, o);
   RunSpec spec = evaluation_spec(checkpoint, shape.batch, shape.seq_len);

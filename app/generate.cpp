@@ -95,7 +95,7 @@ class Generator {
 };
 
 int run(const Options& o) {
-  install_device({});
+  install_cpu();
   const Checkpoint checkpoint = open_named_checkpoint(o.checkpoint);
   const auto tokenizer = open_described_tokenizer(checkpoint.manifest.run.tokenizer);
   const std::vector<int32_t> prompt = tokenizer->encode(o.prompt);

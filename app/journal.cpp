@@ -27,6 +27,18 @@ int next_attempt(const std::string& events_path) {
 }
 
 // "comm 12.1 % (gather 3.0, reduce 9.1), ", or nothing in a world of one.
+nlohmann::ordered_json time_fields(const std::optional<TimeSplit>& t) {
+  const TimeSplit split = t.value_or(TimeSplit{});
+  nlohmann::ordered_json fields{{"compute", split.compute},
+                                {"exposed_comm", split.exposed_comm},
+                                {"data_wait", split.data_wait},
+                                {"checkpoint", split.checkpoint},
+                                {"other", split.other}};
+  if (!t)
+    for (auto& [name, seconds] : fields.items()) seconds = nullptr;
+  return fields;
+}
+
 std::string exposed_text(const StepRecord& r) {
   std::string parts;
   const auto add = [&](const char* name, double seconds) {
@@ -39,7 +51,7 @@ std::string exposed_text(const StepRecord& r) {
   add("pipe", r.exposed.pipe);
   add("exchange", r.exposed.exchange);
   add("outcome", r.exposed.outcome);
-  return parts.empty() ? "" : fmt::format("comm {:.1f} % ({}), ", 100 * r.time.exposed_comm / r.step_seconds, parts);
+  return parts.empty() ? "" : fmt::format("comm {:.1f} % ({}), ", 100 * r.time->exposed_comm / r.step_seconds, parts);
 }
 
 }  // namespace
@@ -94,12 +106,7 @@ void Journal::step(const StepRecord& r) {
                            {"exact_full", rate * setting_.flops.exact_full},
                            {"exact_causal", rate * setting_.flops.exact_causal}}},
                          {"step_seconds", r.step_seconds},
-                         {"time",
-                          {{"compute", r.time.compute},
-                           {"exposed_comm", r.time.exposed_comm},
-                           {"data_wait", r.time.data_wait},
-                           {"checkpoint", r.time.checkpoint},
-                           {"other", r.time.other}}},
+                         {"time", time_fields(r.time)},
                          {"mfu", {{"simple", nullptr}, {"exact_full", nullptr}, {"exact_causal", nullptr}}},
                          {"data_hash", fmt::format("{:016x}", r.report.data_hash)},
                          {"attempt", files_->attempt},
@@ -130,12 +137,14 @@ void Journal::show(const StepRecord& r) {
   last_line_ = now;
   const double rate = r.report.tokens / r.step_seconds;
   const auto percent = [&](double seconds) { return fmt::format("{:.1f} %", 100 * seconds / r.step_seconds); };
-  say(
-      fmt::format("step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.3g}  {} tokens/s  {} FLOP/s  {:.1f} ms  (compute {}, "
-                  "{}data {}, other {})",
+  std::string line =
+      fmt::format("step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.3g}  {} tokens/s  {} FLOP/s  {:.1f} ms",
                   r.report.step, setting_.total, r.report.loss, r.report.grad_norm, r.lr, short_number(rate),
-                  short_number(rate * setting_.flops.simple), 1e3 * r.step_seconds, percent(r.time.compute),
-                  exposed_text(r), percent(r.time.data_wait), percent(r.time.other)));
+                  short_number(rate * setting_.flops.simple), 1e3 * r.step_seconds);
+  if (r.time)
+    line += fmt::format("  (compute {}, {}data {}, other {})", percent(r.time->compute), exposed_text(r),
+                        percent(r.time->data_wait), percent(r.time->other));
+  say(line);
 }
 
 void Journal::evaluation(int64_t step, double loss, double tokens) {

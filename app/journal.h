@@ -32,9 +32,9 @@ using CommSeconds = ByPurpose<double>;  // exposed: the compute lane waited for 
 struct StepRecord {
   StepReport report;  // `step` counts finished steps: the first is 1
   double lr = 0;
-  int64_t tokens = 0;       // so far
-  double step_seconds = 0;  // from the end of the step before to the end of this one
-  TimeSplit time;
+  int64_t tokens = 0;             // so far
+  double step_seconds = 0;        // from the end of the step before to the end of this one
+  std::optional<TimeSplit> time;  // nothing where the device does not time its lanes
   CommBytes comm;
   CommSeconds exposed;
 };

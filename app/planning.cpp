@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/error.h"
 #include "io/step_sizes.h"
 #include "parallel/planner.h"
 

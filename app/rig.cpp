@@ -1,6 +1,7 @@
 #include "app/rig.h"
 
 #include "app/wire.h"
+#include "core/base/error.h"
 
 namespace trainer {
 namespace {

@@ -43,7 +43,7 @@ double sum(const CommSeconds& c) {
 
 StepClock::Counts StepClock::count() const {
   Counts c;
-  const LaneTimes compute = device_.times(Lane::compute);
+  const LaneTimes compute = device_.times(Lane::compute).value_or(LaneTimes{});
   c.compute = compute.busy;
   for (int a = 0; a < kAxes; ++a) {
     const double seconds = traffic_.seconds(Axis(a), Lane::compute);
@@ -70,12 +70,13 @@ void StepClock::split(StepRecord& record) {
   for (const auto purpose : kPurposes<int64_t>) record.comm.*purpose = now.moved.*purpose - before_.moved.*purpose;
   for (const auto purpose : kPurposes<double>)
     record.exposed.*purpose = now.exposed.*purpose - before_.exposed.*purpose;
-  TimeSplit& t = record.time;
   record.step_seconds = std::chrono::duration<double>(end - begin_).count();
+  TimeSplit t;
   t.compute = now.compute - before_.compute;
   t.data_wait = now.data_wait - before_.data_wait;
   t.exposed_comm = sum(record.exposed);
   t.other = record.step_seconds - t.compute - t.data_wait - t.exposed_comm;
+  if (device_.times(Lane::compute)) record.time = t;
   before_ = now;
   begin_ = end;
 }

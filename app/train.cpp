@@ -15,7 +15,6 @@
 #include "app/vocabulary.h"
 #include "app/wire.h"
 #include "core/engine/engine.h"
-#include "core/engine/initialise.h"
 #include "core/spec/print.h"
 #include "io/failpoints.h"
 #include "io/feed.h"
@@ -73,7 +72,7 @@ class Attempt {
       return *found;
     }
     if (spec_.checkpoint.init_from) checkpoints_.load_weights(*spec_.checkpoint.init_from);
-    else initialise_state(rig_.planned.program, rig_.planned.model, uint64_t(spec_.train.seed), rig_.arena());
+    else checkpoints_.initialise(uint64_t(spec_.train.seed));
     return {};
   }
 

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
-#include <type_traits>
-
-#include "core/base/error.h"
 
 namespace trainer {
 namespace {
@@ -57,22 +54,8 @@ void pad_row(const Row& row, int64_t count) {
 TokenFeed::TokenFeed(Dataset data, const RunSpec& spec, Replica replica)
     : order_(std::move(data), spec, replica), prefetch_(order_) {}
 
-void TokenFeed::fill(Stream& stream, Split split, int64_t step, int microbatch, const Batch& batch) {
-  struct Args {
-    TokenFeed* feed;
-    BatchId id;
-    Batch batch;
-  } args{this, {split, step, microbatch}, batch};
-  static_assert(std::is_trivially_copyable_v<Args>);
-  check(stream.kind() != DeviceKind::cuda, Exit::device, "batches are put into host memory only; this lane is a GPU's");
-  stream.submit(
-      [](Stream&, const void* a) {
-        static_cast<const Args*>(a)->feed->run(static_cast<const Args*>(a)->id, static_cast<const Args*>(a)->batch);
-      },
-      &args, sizeof args);
-}
-
-void TokenFeed::run(const BatchId& id, const Batch& batch) {
+void TokenFeed::write(Split split, int64_t step, int microbatch, const Batch& batch) {
+  const BatchId id{split, step, microbatch};
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   const ReadBatch& read = prefetch_.take(id);
@@ -102,18 +85,11 @@ void TokenFeed::remember(const ReadBatch& read) {
   entry.hash += read.hash;
 }
 
-void TokenFeed::note_hash(Stream& stream, int64_t step, Tensor outcome) {
-  struct Args {
-    TokenFeed* feed;
-    int64_t step;
-    Tensor outcome;
-  } args{this, step, outcome};
-  stream.submit(
-      [](Stream&, const void* a) {
-        const auto& args = *static_cast<const Args*>(a);
-        add_data_hash(*data_as<Outcome>(args.outcome), args.feed->data_hash(args.step));
-      },
-      &args, sizeof args);
+Note TokenFeed::hash_note() const {
+  const auto read = [](const void* feed, int64_t step, Outcome& outcome) {
+    add_data_hash(outcome, static_cast<const TokenFeed*>(feed)->data_hash(step));
+  };
+  return {.read = read, .source = this};
 }
 
 double TokenFeed::waited_seconds() { return 1e-9 * double(waited_nanoseconds_.exchange(0)); }

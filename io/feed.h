@@ -11,24 +11,20 @@
 #include <mutex>
 #include <vector>
 
-#include "core/engine/feed.h"
+#include "core/engine/host_feed.h"
 #include "io/batch_order.h"
 #include "io/prefetch.h"
 
 namespace trainer {
 
 // Rows carry `rows` = global sequence number * T + position in the sample. Reading runs ahead on a thread; errors of
-// the data (a file changed under the run, an id outside the vocabulary) are thrown on the lane as Error(data) with file
-// and byte offset. CPU lanes only.
-class TokenFeed final : public Feed {
+// the data (a file changed under the run, an id outside the vocabulary) are thrown where the batch is
+// written, as Error(data) with file and byte offset.
+class TokenFeed final : public HostFeed {
  public:
   TokenFeed(Dataset, const RunSpec&, Replica = {});
 
-  // One thread issues. Batches that are asked for in order have been read before; any other order works, too, and
-  // waits.
-  void fill(Stream&, Split, int64_t step, int microbatch, const Batch&) override;
-
-  void note_hash(Stream&, int64_t step, Tensor outcome) override;
+  Note hash_note() const override;
 
   int64_t evaluation_passes() const { return order_.evaluation_passes(); }
   int64_t microbatches(int64_t step) const { return order_.microbatches(step); }
@@ -50,7 +46,8 @@ class TokenFeed final : public Feed {
     uint64_t hash = 0;
   };
   static constexpr size_t kRemembered = 16;
-  void run(const BatchId&, const Batch&);
+  // Batches that are asked for in order have been read before; any other order works, too, and waits.
+  void write(Split, int64_t step, int microbatch, const Batch&) override;
   void remember(const ReadBatch&);
 
   BatchOrder order_;

@@ -9,6 +9,7 @@
 #include "app/bench/timing_stream.h"
 #include "app/cores.h"
 #include "app/wire.h"
+#include "core/base/error.h"
 #include "core/model/model.h"
 #include "core/plan/mesh.h"
 

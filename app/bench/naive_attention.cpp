@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/base/error.h"
 #include "core/tensor/bf16.h"
 #include "kernels/cpu/pool.h"
 

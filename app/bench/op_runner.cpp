@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/tensor/bf16.h"
 

@@ -1,5 +1,7 @@
 #include "app/bench/roof.h"
 
+#include "core/base/error.h"
+
 namespace trainer {
 
 DType bench_dtype(const std::string& name) {

@@ -9,41 +9,37 @@
 #include "app/rig.h"
 #include "app/wire.h"
 #include "core/base/hash.h"
+#include "core/device/host_image.h"
 #include "core/engine/engine.h"
+#include "core/engine/host_feed.h"
 #include "core/engine/initialise.h"
+#include "core/plan/layout.h"
 #include "core/spec/read.h"
 
 namespace trainer {
 namespace {
 
 // Tokens that differ from step to step, one document per sequence.
-class RandomFeed final : public Feed {
+class RandomFeed final : public HostFeed {
  public:
   explicit RandomFeed(const RunSpec& spec) : vocab_(spec.model.vocab_size), seq_len_(spec.data.seq_len) {}
-  void fill(Stream& stream, Split, int64_t step, int microbatch, const Batch& batch) override {
-    const Job job{batch, step * 4096 + microbatch, vocab_, seq_len_};
-    stream.submit([](Stream&, const void* args) { static_cast<const Job*>(args)->run(); }, &job, sizeof job);
-  }
 
  private:
-  struct Job {
-    Batch batch;
-    int64_t key, vocab, seq_len;
-    void run() const {
-      const auto each = [&](BatchField f, auto value) {
-        for (int64_t i = 0, n = batch[f] ? batch[f].elements() : 0; i < n; ++i) value(batch[f], i);
-      };
-      const auto token = [&](const Tensor& t, int64_t i) {
-        data_as<int32_t>(t)[i] = int32_t(scramble(uint64_t(key << 32) + uint64_t(i)) % uint64_t(vocab));
-      };
-      each(BatchField::tokens, token);
-      each(BatchField::targets, token);
-      each(BatchField::weights, [](const Tensor& t, int64_t i) { data_as<float>(t)[i] = 1; });
-      each(BatchField::positions, [&](const Tensor& t, int64_t i) { data_as<int32_t>(t)[i] = int32_t(i % seq_len); });
-      each(BatchField::segments, [](const Tensor& t, int64_t i) { data_as<int32_t>(t)[i] = 0; });
-      each(BatchField::rows, [](const Tensor& t, int64_t i) { data_as<int64_t>(t)[i] = i; });
-    }
-  };
+  void write(Split, int64_t step, int microbatch, const Batch& batch) override {
+    const auto key = uint64_t(step * 4096 + microbatch);
+    const auto each = [&](BatchField f, auto value) {
+      for (int64_t i = 0, n = batch[f] ? batch[f].elements() : 0; i < n; ++i) value(batch[f], i);
+    };
+    const auto token = [&](const Tensor& t, int64_t i) {
+      data_as<int32_t>(t)[i] = int32_t(scramble((key << 32) + uint64_t(i)) % uint64_t(vocab_));
+    };
+    each(BatchField::tokens, token);
+    each(BatchField::targets, token);
+    each(BatchField::weights, [](const Tensor& t, int64_t i) { data_as<float>(t)[i] = 1; });
+    each(BatchField::positions, [&](const Tensor& t, int64_t i) { data_as<int32_t>(t)[i] = int32_t(i % seq_len_); });
+    each(BatchField::segments, [](const Tensor& t, int64_t i) { data_as<int32_t>(t)[i] = 0; });
+    each(BatchField::rows, [](const Tensor& t, int64_t i) { data_as<int64_t>(t)[i] = i; });
+  }
   int64_t vocab_, seq_len_;
 };
 
@@ -58,12 +54,12 @@ struct StepTime {
 
 StepTime time_step(Engine& engine, Rig& rig, const PlanKey& key, int64_t step) {
   const auto begin = std::chrono::steady_clock::now();
-  const double busy = rig.device->times(Lane::compute).busy;
+  const auto busy = [&] { return rig.device->times(Lane::compute).value_or(LaneTimes{}).busy; };
+  const double before = busy();
   Control control{.step = step, .seed = 1, .lr = 1e-4f, .bias1 = 1, .bias2 = 1, .max_norm = 1, .factor = 0, .skip = 0};
   engine.step(key, control);
   rig.device->drain();
-  return {std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
-          rig.device->times(Lane::compute).busy - busy};
+  return {std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), busy() - before};
 }
 
 }  // namespace
@@ -75,7 +71,9 @@ std::vector<BenchRow> bench_step(const StepBenchOptions& o) {
   const double roof = roof_of(spec);
   Rig rig = open_rig(plan_run(spec, 1, 0));
   const Planned& p = rig.planned;
-  initialise_state(p.program, p.model, 1, rig.arena());
+  HostImage state(*rig.device, static_bytes(p.program));
+  initialise_state(p.program, p.model, 1, state.bytes());
+  state.store();
   RandomFeed feed(p.spec);
   Engine engine(p.program, p.spec, p.mesh, p.model, {*rig.device, *rig.groups, feed});
   const PlanKey key = plan_keys(p.spec, 1).front();

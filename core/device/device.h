@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -65,16 +66,25 @@ struct LaneTimes {
   std::array<double, kLanes> waited{};  // for events of other lanes
 };
 
+// Host memory beside the arena that commands of every lane may read and write: what goes in and comes out of a step.
+inline constexpr size_t kPageBytes = 4096;
+
 class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
   virtual Stream& lane(Lane) = 0;
-  virtual std::span<std::byte> arena() = 0;
+  virtual std::span<std::byte>
+  arena() = 0;  // addresses that only a CPU's host may use: see upload, core/device/host_image.h
+  virtual std::span<std::byte> page() = 0;  // kPageBytes, aligned to 64
+  // Between host memory and the arena; the host waits. At the start, for a checkpoint, to look for an error: never in a
+  // step. REQUIRES: no lane uses these bytes.
+  virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
+  virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
   virtual void wait(
       Event) = 0;  // the host waits. Once per step, for `agree`; the copy lane keeps running into the next step
   virtual void drain() = 0;  // every lane: before a restore, a checkpoint, the end; never in a step
-  virtual LaneTimes times(Lane) = 0;
+  virtual std::optional<LaneTimes> times(Lane) = 0;  // nothing where lanes are not timed
 };
 
 }  // namespace trainer

@@ -50,14 +50,18 @@ class MeterDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::meter; }
   Stream& lane(Lane l) override { return streams_[size_t(l)]; }
   std::span<std::byte> arena() override { return {}; }
+  std::span<std::byte> page() override { return page_; }
+  void upload(std::byte*, std::span<const std::byte>) override {}
+  void download(std::span<std::byte>, const std::byte*) override {}
   void wait(Event) override {}
   void drain() override {}
-  LaneTimes times(Lane) override { return {}; }
+  std::optional<LaneTimes> times(Lane) override { return std::nullopt; }
   MeterCounts& counts() { return counts_; }
 
  private:
   MeterCounts counts_;
   std::array<MeterStream, kLanes> streams_;
+  alignas(64) std::array<std::byte, kPageBytes> page_{};
 };
 
 // A communicator that writes its calls down. `group` names it in the trace and in the counts ("dp").

@@ -1,5 +1,6 @@
 #include "core/engine/engine.h"
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 
@@ -18,11 +19,21 @@ std::span<const Tensor> part(const std::vector<Tensor>& v, Range r) {
   return std::span(v).subspan(r.begin, r.end - r.begin);
 }
 
+void add_stop(const void* flag, int64_t, Outcome& outcome) {
+  outcome.stop_requested += static_cast<const std::atomic<int>*>(flag)->load(std::memory_order_relaxed) != 0;
+}
+
 }  // namespace
 
 Engine::Engine(const Program& program, const RunSpec& spec, const Mesh& mesh, const Model& model,
                const EngineDevices& to)
-    : program_(program), spec_(spec), mesh_(mesh), model_(model), to_(to), base_(base_of(to.device)) {
+    : program_(program),
+      spec_(spec),
+      mesh_(mesh),
+      model_(model),
+      to_(to),
+      base_(base_of(to.device)),
+      page_(*reinterpret_cast<HostPage*>(to.device.page().data())) {
   for (const auto& block : model.blocks) layouts_.push_back(block->layout());
   for (const Bucket& bucket : program.buckets) shared_.push_back(shared_runs(bucket, model));
   for (const auto& [key, plan] : program.plans) {
@@ -43,8 +54,7 @@ StepReport Engine::step(const PlanKey& key, const Control& control) {
   const auto start = std::chrono::steady_clock::now();
   issue_plan(key, control);
   to_.device.wait(agreed_);
-  Outcome out;
-  std::memcpy(&out, base_ + program_.outcome_offset, sizeof out);
+  const Outcome& out = page_.outcome;
   StepReport r;
   r.step = control.step;
   r.tokens = out.tokens;
@@ -59,6 +69,7 @@ StepReport Engine::step(const PlanKey& key, const Control& control) {
 
 void Engine::issue_plan(const PlanKey& key, const Control& control) {
   const Prepared& p = prepared(key);
+  page_.control = control;
   LaneMask lanes = 0;
   for (const Instr& i : p.plan->code) lanes |= LaneMask(i.seam | 1u << unsigned(i.lane));
   std::array<Event, kLanes> before;  // what a seam waits for: all that a lane had when this plan began
@@ -71,7 +82,7 @@ void Engine::issue_plan(const PlanKey& key, const Control& control) {
       if (instr.seam >> l & 1) lane.wait(before[size_t(l)]);
     for (uint32_t w = instr.waits[0]; w < instr.waits[1]; ++w) lane.wait(done_[p.plan->edges[w]]);
     issue({p, instr, id, key, control, lane});
-    done_[id] = lane.record();
+    if (p.views.awaited[id]) done_[id] = lane.record();
     if (instr.verb == Verb::agree) agreed_ = done_[id];
   }
 }
@@ -81,7 +92,7 @@ void Engine::issue(const Call& call) {
                outcome = fixed(program_.outcome_offset, DType::f64, sizeof(Outcome) / 8);
   const Instr& i = call.instr;
   switch (i.verb) {
-    case Verb::begin: return launch(call.lane, Begin{call.control, control, outcome});
+    case Verb::begin: return launch(call.lane, Begin{&page_.control, control, outcome});
     case Verb::load: return load(call);
     case Verb::forward:
     case Verb::recompute:
@@ -221,10 +232,18 @@ void Engine::agree(const Call& call) {
   const Tensor control = fixed(program_.control_offset, DType::u8, sizeof(Control)),
                outcome = fixed(program_.outcome_offset, DType::f64, sizeof(Outcome) / 8);
   const bool first_of_replica = mesh_.stage == 0 && mesh_.context == 0 && mesh_.slice == 0;
-  if (trains(call.key.kind) && first_of_replica) to_.feed.note_hash(call.lane, call.control.step, outcome);
-  launch(call.lane, NoteStop{to_.stop, outcome});
+  const auto note = [&](const Note& what, Outcome& page) {
+    Note op = what;
+    op.step = call.control.step;
+    op.page = &page;
+    op.outcome = outcome;
+    if (op.read) launch(call.lane, op);
+  };
+  if (trains(call.key.kind) && first_of_replica) note(to_.feed.hash_note(), page_.notes[0]);
+  if (to_.stop) note({.read = add_stop, .source = to_.stop}, page_.notes[1]);
   to_.groups.on(Axis::world, call.instr.lane).all_reduce(call.lane, outcome);
   launch(call.lane, Agree{control, outcome});
+  launch(call.lane, Tell{&page_.outcome, outcome});
 }
 
 // One launch per run of parameters that decay alike.

@@ -1,5 +1,6 @@
 // The interpreter: wait, issue, record. One host thread issues a whole step ahead of its lanes and waits once.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <map>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "core/engine/resolve.h"
 #include "core/engine/step_report.h"
 #include "core/engine/store.h"
+#include "core/ops/control.h"
 
 namespace trainer {
 
@@ -84,6 +86,7 @@ class Engine {
   const Model& model_;
   EngineDevices to_;
   std::byte* base_;
+  HostPage& page_;
   std::vector<BlockLayout> layouts_;
   std::vector<std::vector<SharedRun>> shared_;  // per bucket
   std::map<std::tuple<StepKind, int, int64_t>, Prepared> prepared_;

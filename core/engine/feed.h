@@ -1,6 +1,7 @@
 // Where batches come from.
 #pragma once
 #include "core/model/block.h"
+#include "core/ops/control.h"
 
 namespace trainer {
 
@@ -12,9 +13,9 @@ class Feed {
   // Fills the non-empty fields of `batch` for micro-batch `microbatch` of `step` (train), or of evaluation pass `step`
   // (valid), on the stream's lane, in its order. Rows beyond the data are padded: token 0, target 0, weight 0.
   virtual void fill(Stream&, Split, int64_t step, int microbatch, const Batch& batch) = 0;
-  // Adds the hash of all that was filled for training step `step` to the outcome's data_hash. A feed that has none,
-  // adds none.
-  virtual void note_hash(Stream&, int64_t /*step*/, Tensor /*outcome*/) {}
+  // Says, once the step's batches are filled, the hash of all of them: what is added to the outcome's data_hash. A feed
+  // that has none has nothing to read.
+  virtual Note hash_note() const { return {}; }
 };
 
 }  // namespace trainer

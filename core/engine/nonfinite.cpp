@@ -7,8 +7,11 @@
 namespace trainer {
 namespace {
 
-bool all_finite(const Tensor& t) {
-  const int64_t n = t.elements();
+bool all_finite(Device& device, const Tensor& on_device) {
+  const int64_t n = on_device.elements();
+  std::vector<std::byte> values(on_device.bytes());
+  device.download(values, on_device.data);
+  const Tensor t = make_tensor(values.data(), on_device.dtype, {n});
   if (t.dtype == DType::f32) {
     for (int64_t i = 0; i < n; ++i)
       if (!std::isfinite(data_as<float>(t)[i])) return false;
@@ -39,8 +42,8 @@ std::optional<std::string> Engine::nonfinite_weight() const {
       const Param& param = model_.params[bucket.params[k]];
       const int64_t lo = std::max(s.begin, bucket.begin[k]),
                     hi = std::min(s.end, bucket.begin[k] + param.local.elements());
-      if (lo < hi &&
-          !all_finite(make_tensor(base_ + s.offset + size_t(lo - s.begin) * size_of(s.dtype), s.dtype, {hi - lo})))
+      if (lo < hi && !all_finite(to_.device, make_tensor(base_ + s.offset + size_t(lo - s.begin) * size_of(s.dtype),
+                                                         s.dtype, {hi - lo})))
         return "the weight " + param.name + " before the step";
     }
   }
@@ -53,18 +56,19 @@ std::optional<std::string> Engine::nonfinite_output(const Prepared& p, size_t id
   for (uint32_t u = instr.uses[0]; u < instr.uses[1]; ++u) {
     const Use& use = p.plan->uses[u];
     const bool written = use.access == Access::write && holds_values(p.plan->slots[use.slot].kind);
-    if (written && !all_finite(view_of(*p.plan, use, base_))) return describe(instr);
+    if (written && !all_finite(to_.device, view_of(*p.plan, use, base_))) return describe(instr);
   }
   if (p.views.block_of[id] < 0) return std::nullopt;
   const Range grads = p.views.blocks[size_t(p.views.block_of[id])].grads;
   for (size_t g = grads.begin; g < grads.end; ++g)
-    if (!all_finite(p.views.grads[g].tensor)) return "weight gradient in " + describe(instr);
+    if (!all_finite(to_.device, p.views.grads[g].tensor)) return "weight gradient in " + describe(instr);
   return std::nullopt;
 }
 
 // To the end, whatever is found: other ranks wait for this one in the collectives.
 std::optional<std::string> Engine::find_nonfinite(const PlanKey& key, const Control& control) {
   to_.device.drain();
+  page_.control = control;
   std::optional<std::string> found = nonfinite_weight();
   const Prepared& p = prepared(key);
   for (size_t id = 0; id < p.plan->code.size(); ++id) {

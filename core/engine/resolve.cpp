@@ -1,5 +1,7 @@
 #include "core/engine/resolve.h"
 
+#include <algorithm>
+
 #include <span>
 
 namespace trainer {
@@ -103,7 +105,28 @@ bool calls_block(Verb v) {
   return v == Verb::forward || v == Verb::recompute || v == Verb::backward_input || v == Verb::backward_weight;
 }
 
+std::vector<bool> awaited_in(const Plan& plan) {
+  std::vector<bool> awaited(plan.code.size());
+  for (const InstrId id : plan.edges) awaited[id] = true;
+  for (size_t id = 0; id < plan.code.size(); ++id)
+    if (plan.code[id].verb == Verb::agree) awaited[id] = true;
+  return awaited;
+}
+
 }  // namespace
+
+std::array<size_t, kLanes> events_of(const Program& program) {
+  std::array<size_t, kLanes> most{};
+  for (const auto& [key, plan] : program.plans) {
+    std::array<size_t, kLanes> count{};
+    const std::vector<bool> awaited = awaited_in(plan);
+    for (size_t id = 0; id < plan.code.size(); ++id) count[size_t(plan.code[id].lane)] += awaited[id];
+    for (size_t l = 0; l < most.size(); ++l) most[l] = std::max(most[l], count[l]);
+  }
+  // Of the plan that runs and of the one that is issued behind it, and where each began.
+  for (size_t& n : most) n = 2 * (n + 1);
+  return most;
+}
 
 std::vector<SharedRun> shared_runs(const Bucket& bucket, const Model& model) {
   std::vector<SharedRun> runs;
@@ -122,6 +145,7 @@ ResolvedPlan resolve(const Plan& plan, const Program& program, const Model& mode
                      const std::vector<BlockLayout>& layouts, std::byte* base) {
   Resolver resolver(plan, model, places_of(program, model.params.size()), base);
   ResolvedPlan& result = resolver.result();
+  result.awaited = awaited_in(plan);
   for (const Instr& instr : plan.code) {
     if (!calls_block(instr.verb)) {
       result.block_of.push_back(-1);

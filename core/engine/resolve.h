@@ -22,7 +22,11 @@ struct ResolvedPlan {
   std::vector<Gradient> grads;
   std::vector<BlockRanges> blocks;  // of instruction i: blocks[block_of[i]]
   std::vector<int32_t> block_of;    // -1: no block
+  std::vector<bool> awaited;        // by other instructions, or by the host: whose end is worth an event
 };
+
+// Events of a lane that may be waited for at once, whatever plans follow each other: what a device keeps.
+std::array<size_t, kLanes> events_of(const Program&);
 
 // Elements of a bucket that all ranks of `axis` hold alike: Param::shared of neighbours, joined; ascending.
 struct SharedRun {

@@ -1,13 +1,12 @@
 // What changes from step to step and what a step says about itself: two records in device memory.
 #pragma once
 #include <array>
-#include <atomic>
 
 #include "core/ops/kernel.h"
 
 namespace trainer {
 
-// The `begin` verb writes Control (its arguments travel in the ring; on a GPU, from a pinned page) and zeroes Outcome.
+// The `begin` verb writes Control and zeroes Outcome.
 struct Control {
   int64_t step = 0;            // the first step is 0
   uint64_t seed = 0;           // of dropout
@@ -33,18 +32,38 @@ struct Outcome {
 uint64_t data_hash_of(const Outcome&);
 void add_data_hash(Outcome&, uint64_t);
 
+// What a step shares with the host: lies in the device's page.
+struct HostPage {
+  Control control;               // written before the step is issued
+  std::array<Outcome, 2> notes;  // of Note
+  Outcome outcome;               // valid once the host waited for the step's `agree`
+};
+static_assert(sizeof(HostPage) <= kPageBytes);
+
+// control = *value, outcome = 0. `value` is in host memory that the device reaches, and read when the lane gets here.
 struct Begin {
   static constexpr const char* kName = "begin";
-  Control value;
+  const Control* value = nullptr;
   Tensor control, outcome;
   Cost cost() const { return {}; }
 };
 
-// outcome.stop_requested += 1 where *stop is not zero. The flag lives in host memory and is read when the lane gets here,
-// so that a signal in mid-step still counts for this step.
-struct NoteStop {
-  static constexpr const char* kName = "note_stop";
-  const std::atomic<int>* stop = nullptr;
+// outcome += what `read` says when the lane gets here: a signal in mid-step still counts for this step. `read` runs on
+// the host, on any thread, and writes to `page`, in memory that the device reaches; it may not call the device.
+struct Note {
+  static constexpr const char* kName = "note";
+  void (*read)(const void* source, int64_t step, Outcome&) = nullptr;
+  const void* source = nullptr;
+  int64_t step = 0;
+  Outcome* page = nullptr;
+  Tensor outcome = {};
+  Cost cost() const { return {}; }
+};
+
+// *page = outcome, in host memory that the device reaches: for who waits for what follows on the lane.
+struct Tell {
+  static constexpr const char* kName = "tell";
+  Outcome* page = nullptr;
   Tensor outcome;
   Cost cost() const { return {}; }
 };

@@ -9,6 +9,12 @@ struct Copy {  // to = from: same elements; converts between f32 and bf16 where 
   Tensor to, from;
   Cost cost() const { return {0, double(to.bytes() + from.bytes())}; }
 };
+struct Upload {  // to = what lies at `from`, in host memory that the device reaches, when the lane gets here
+  static constexpr const char* kName = "upload";
+  Tensor to;
+  const std::byte* from = nullptr;
+  Cost cost() const { return {0, double(to.bytes())}; }
+};
 struct Add {  // to += from, or to = base + from where base is given: f32 sums, one rounding. base is of to's dtype.
   static constexpr const char* kName = "add";
   Tensor to, from, base = {};

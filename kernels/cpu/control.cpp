@@ -6,13 +6,13 @@
 namespace trainer::cpu {
 
 void run(Stream&, const Begin& op) {
-  *data_as<Control>(op.control) = op.value;
+  *data_as<Control>(op.control) = *op.value;
   *data_as<Outcome>(op.outcome) = Outcome{};
 }
 
-void run(Stream&, const NoteStop& op) {
-  if (op.stop && op.stop->load(std::memory_order_relaxed) != 0) data_as<Outcome>(op.outcome)->stop_requested += 1;
-}
+void run(Stream&, const Note& op) { op.read(op.source, op.step, *data_as<Outcome>(op.outcome)); }
+
+void run(Stream&, const Tell& op) { *op.page = *data_as<const Outcome>(op.outcome); }
 
 // The norm that is clipped is that of the mean loss's gradient. A step without a single token changes nothing.
 void run(Stream&, const Agree& op) {

@@ -209,7 +209,7 @@ void CpuDevice::wait(Event e) {
   for (const auto& lane : lanes_)
     if (lane) lane->rethrow();
 }
-LaneTimes CpuDevice::times(Lane l) {
+std::optional<LaneTimes> CpuDevice::times(Lane l) {
   const auto& lane = lanes_[size_t(l)];
   return lane ? lane->times() : LaneTimes{};
 }

@@ -1,5 +1,6 @@
 // The CPU as a device: a lane is a worker thread with a ring of commands; an event is a count of commands done.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <memory>
 
@@ -28,15 +29,19 @@ class CpuDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::cpu; }
   Stream& lane(Lane) override;
   std::span<std::byte> arena() override { return arena_; }
+  std::span<std::byte> page() override { return page_; }
+  void upload(std::byte* to, std::span<const std::byte> from) override { std::copy(from.begin(), from.end(), to); }
+  void download(std::span<std::byte> to, const std::byte* from) override { std::copy_n(from, to.size(), to.begin()); }
   // Rethrows what a command threw; the commands behind it were skipped.
   void wait(Event) override;
   void drain() override;
-  LaneTimes times(Lane) override;
+  std::optional<LaneTimes> times(Lane) override;
 
  private:
   friend class LaneThread;
   LaneThread& thread(Lane);
   std::span<std::byte> arena_;
+  alignas(64) std::array<std::byte, kPageBytes> page_{};
   ScratchMap scratch_;
   CpuOptions options_;
   std::unique_ptr<Pool> pool_;                             // of the compute lane

@@ -57,6 +57,8 @@ int64_t row_blocks(const ColumnSum& op) { return op.x.rows() < kRowsOfBlocks ? 1
 
 }  // namespace
 
+void run(Stream&, const Upload& op) { std::memcpy(op.to.data, op.from, op.to.bytes()); }
+
 void run(Stream& stream, const Copy& op) {
   if (op.to.dtype == op.from.dtype)
     return for_spans<2>(stream, {op.to, op.from},

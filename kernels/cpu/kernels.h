@@ -7,7 +7,8 @@
 namespace trainer::cpu {
 
 void run(Stream&, const Begin&);
-void run(Stream&, const NoteStop&);
+void run(Stream&, const Note&);
+void run(Stream&, const Tell&);
 void run(Stream&, const Agree&);
 void run(Stream&, const MatMul&);
 void run(Stream&, const RmsNorm&);
@@ -27,6 +28,7 @@ void run(Stream&, const EmbeddingGrad&);
 void run(Stream&, const LogitRecords&);
 void run(Stream&, const CrossEntropy&);
 void run(Stream&, const Copy&);
+void run(Stream&, const Upload&);
 void run(Stream&, const Add&);
 void run(Stream&, const Scale&);
 void run(Stream&, const Zero&);

@@ -8,7 +8,8 @@ namespace trainer::cpu {
 void install_cpu_kernels(int workers) {
   set_planned_workers(workers);
   install_kernel<Begin>();
-  install_kernel<NoteStop>();
+  install_kernel<Note>();
+  install_kernel<Tell>();
   install_kernel<Agree>();
   install_kernel<MatMul>();
   install_kernel<RmsNorm>();
@@ -28,6 +29,7 @@ void install_cpu_kernels(int workers) {
   install_kernel<LogitRecords>();
   install_kernel<CrossEntropy>();
   install_kernel<Copy>();
+  install_kernel<Upload>();
   install_kernel<Add>();
   install_kernel<Scale>();
   install_kernel<Zero>();

@@ -14,6 +14,7 @@
 #include "app/wire.h"
 #include "core/base/hash.h"
 #include "core/engine/engine.h"
+#include "core/engine/host_feed.h"
 #include "core/engine/initialise.h"
 #include "tests/support/ranks.h"
 
@@ -21,30 +22,18 @@ namespace trainer::test {
 namespace {
 
 // Tokens are a function of the sequence's number; a few targets are masked, so that ranks have unequal token counts.
-class SequenceFeed final : public Feed {
+class SequenceFeed final : public HostFeed {
  public:
   SequenceFeed(const RunSpec& spec, const Mesh& mesh) : spec_(spec), mesh_(mesh) {}
-  void fill(Stream& stream, Split, int64_t step, int microbatch, const Batch& batch) override {
-    struct Args {
-      const SequenceFeed* feed;
-      int64_t first;
-      Batch batch;
-    } args{this, step * spec_.train.global_batch.count + (microbatch * mesh_.dp + mesh_.replica) * rows(), batch};
-    stream.submit(
-        [](Stream&, const void* a) {
-          const auto& args = *static_cast<const Args*>(a);
-          args.feed->write(args.first, args.batch);
-        },
-        &args, sizeof args);
-  }
 
  private:
   int64_t rows() const { return spec_.train.micro_batch; }
   int32_t token(int64_t sequence, int64_t t) const {
     return int32_t(scramble(uint64_t(sequence * 1000 + t)) % uint64_t(spec_.model.vocab_size));
   }
-  void write(int64_t first, const Batch& batch) const {
-    const int64_t T = spec_.data.seq_len;
+  void write(Split, int64_t step, int microbatch, const Batch& batch) override {
+    const int64_t T = spec_.data.seq_len,
+                  first = step * spec_.train.global_batch.count + (microbatch * mesh_.dp + mesh_.replica) * rows();
     for (int64_t i = 0; i < rows() * T; ++i) {
       const int64_t sequence = first + i / T, t = i % T;
       const auto put = [&](BatchField f, auto value) {

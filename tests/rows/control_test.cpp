@@ -7,15 +7,24 @@ using namespace trainer::test;
 
 namespace {
 
+// A record in memory that host and device reach.
 template <class T>
-Tensor record(T& value) {
-  return make_tensor(reinterpret_cast<std::byte*>(&value), DType::u8, {int64_t(sizeof value)});
-}
+class OnDevice {
+ public:
+  explicit OnDevice(const T& value = {}) : memory_(1, value) {}
+  Tensor tensor() { return make_tensor(reinterpret_cast<std::byte*>(memory_.data()), DType::u8, {int64_t(sizeof(T))}); }
+  T& operator*() { return memory_[0]; }
+  const T& operator*() const { return memory_[0]; }
+
+ private:
+  std::vector<T, DeviceAllocator<T>> memory_;
+};
+
 Control agreed(const Outcome& world, float max_norm) {
-  Outcome outcome = world;
-  Control control{.max_norm = max_norm, .factor = -1, .skip = -1};
-  run_op(Agree{record(control), record(outcome)});
-  return control;
+  OnDevice<Outcome> outcome(world);
+  OnDevice<Control> control({.max_norm = max_norm, .factor = -1, .skip = -1});
+  run_op(Agree{control.tensor(), outcome.tensor()});
+  return *control;
 }
 
 constexpr float kNoClip = std::numeric_limits<float>::infinity();
@@ -23,12 +32,13 @@ constexpr float kNoClip = std::numeric_limits<float>::infinity();
 }  // namespace
 
 TEST_CASE("begin writes the control block and clears the outcome") {
-  Control control{};
-  Outcome outcome{1, 2, 3, 4, 5, 6};
-  run_op(
-      Begin{{.step = 9, .seed = 8, .lr = 0.5f, .bias1 = 0.25f, .bias2 = 0.125f, .max_norm = 2, .factor = 3, .skip = 1},
-            record(control),
-            record(outcome)});
+  const OnDevice<Control> value(
+      {.step = 9, .seed = 8, .lr = 0.5f, .bias1 = 0.25f, .bias2 = 0.125f, .max_norm = 2, .factor = 3, .skip = 1});
+  OnDevice<Control> on_device;
+  OnDevice<Outcome> cleared({1, 2, 3, 4, 5, 6});
+  run_op(Begin{&*value, on_device.tensor(), cleared.tensor()});
+  const Control& control = *on_device;
+  const Outcome& outcome = *cleared;
   REQUIRE(control.step == 9);
   REQUIRE(control.seed == 8);
   REQUIRE(control.lr == 0.5f);
@@ -54,4 +64,33 @@ TEST_CASE("agree skips a step that is not finite or has no tokens") {
   const Control none = agreed({}, 1);
   REQUIRE(none.skip == 1);
   REQUIRE(none.factor == 0);
+}
+
+TEST_CASE("a note is read when the lane gets there, and adds to the outcome") {
+  OnDevice<Outcome> outcome({.loss_sum = 1, .stop_requested = 2}), page;
+  const int64_t source = 5;
+  const auto read = [](const void* from, int64_t step, Outcome& o) {
+    o.stop_requested += double(*static_cast<const int64_t*>(from) + step);
+    o.data_hash[3] += 7;
+  };
+  run_op(Note{read, &source, 30, &*page, outcome.tensor()});
+  const Outcome& noted = *outcome;
+  REQUIRE(noted.stop_requested == 37);
+  REQUIRE(noted.data_hash[3] == 7);
+  REQUIRE(noted.loss_sum == 1);
+}
+
+TEST_CASE("tell puts the outcome into the page") {
+  OnDevice<Outcome> outcome({.loss_sum = 1, .tokens = 2, .data_hash = {3, 4, 5, 6}}), page;
+  run_op(Tell{&*page, outcome.tensor()});
+  const Outcome& told = *page;
+  REQUIRE(told.tokens == 2);
+  REQUIRE(told.data_hash[3] == 6);
+}
+
+TEST_CASE("upload brings bytes of the host to the device") {
+  const std::vector<float, DeviceAllocator<float>> from{1, 2, 3, 4, 5, 6};
+  Buffer to(DType::f32, {2, 3});
+  run_op(Upload{to, reinterpret_cast<const std::byte*>(from.data())});
+  require_close(to, {1, 2, 3, 4, 5, 6}, {0, 0});
 }

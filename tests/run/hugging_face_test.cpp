@@ -8,6 +8,7 @@
 #include "app/step_control.h"
 #include "app/wire.h"
 #include "core/engine/engine.h"
+#include "core/engine/host_feed.h"
 #include "io/safetensors_set.h"
 #include "tests/data/scratch.h"
 #include "tests/support/hugging_face.h"
@@ -21,31 +22,16 @@ namespace {
 const char* const kModels[] = {"gpt2", "llama", "qwen2", "qwen3", "mistral"};
 
 // The reference's sequences, cut into micro-batches.
-class ReferenceFeed final : public Feed {
+class ReferenceFeed final : public HostFeed {
  public:
   explicit ReferenceFeed(const Reference& reference) : reference_(reference) {}
 
-  void fill(Stream& stream, Split, int64_t step, int microbatch, const Batch& batch) override {
-    struct Args {
-      const Reference* reference;
-      int64_t step;
-      int microbatch;
-      Batch batch;
-    } args{&reference_, step, microbatch, batch};
-    stream.submit(
-        [](Stream&, const void* a) {
-          const auto& [reference, step, microbatch, batch] = *static_cast<const Args*>(a);
-          write(*reference, step, microbatch, batch);
-        },
-        &args, sizeof args);
-  }
-
  private:
   // Fields nobody reads have no memory.
-  static void write(const Reference& reference, int64_t step, int64_t microbatch, const Batch& batch) {
+  void write(Split, int64_t step, int microbatch, const Batch& batch) override {
     const int64_t T = Reference::kSeqLen, count = batch[BatchField::tokens].elements() / T, first = microbatch * count;
-    const std::vector<int32_t> tokens = reference.sequences("tokens", step, first, count);
-    const std::vector<int32_t> targets = reference.sequences("targets", step, first, count);
+    const std::vector<int32_t> tokens = reference_.sequences("tokens", step, first, count);
+    const std::vector<int32_t> targets = reference_.sequences("targets", step, first, count);
     const auto put = [&](BatchField f, int64_t i, auto value) {
       if (batch[f].data) data_as<decltype(value)>(batch[f])[i] = value;
     };

@@ -1,0 +1,59 @@
+// The two records that steer a step. Nothing here streams: one thread does each.
+#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/kernels.h"
+
+namespace trainer::cuda {
+namespace {
+
+// Records are sums of doubles, so that one type and one operation add them up.
+constexpr int kOutcomeValues = sizeof(Outcome) / sizeof(double);
+
+__global__ void add_outcome(double* outcome, const double* note) {
+  if (threadIdx.x < kOutcomeValues) outcome[threadIdx.x] += note[threadIdx.x];
+}
+
+// The norm that is clipped is that of the mean loss's gradient. A step without a single token changes nothing.
+__global__ void agree(Control* control, const Outcome* outcome) {
+  const double norm = sqrt(outcome->norm2) / outcome->tokens;
+  const bool usable = outcome->tokens > 0;
+  control->skip = !usable || outcome->nonfinite > 0 || !isfinite(outcome->loss_sum);
+  const double clip = norm > double(control->max_norm) ? double(control->max_norm) / norm : 1.0;
+  control->factor = usable ? float(clip / outcome->tokens) : 0.0f;
+}
+
+void CUDART_CB read_note(void* args) {
+  const Note& note = *static_cast<const Note*>(args);
+  *note.page = Outcome{};
+  note.read(note.source, note.step, *note.page);
+}
+
+}  // namespace
+
+void run(Stream& stream, const Begin& op) {
+  cudaMemcpyAsync(op.control.data, op.value, sizeof(Control), cudaMemcpyHostToDevice, stream_of(stream));
+  cudaMemsetAsync(op.outcome.data, 0, sizeof(Outcome), stream_of(stream));
+}
+
+// The arguments of a host function must outlive the call that enqueues it: they lie behind the note's values in the
+// page.
+void run(Stream& stream, const Note& op) {
+  Note* const args = reinterpret_cast<Note*>(op.page + 1);
+  *args = op;
+  cudaLaunchHostFunc(stream_of(stream), read_note, args);
+  CU_LAUNCH(add_outcome, dim3(1), dim3(32), 0, stream_of(stream), data_as<double>(op.outcome),
+            reinterpret_cast<const double*>(op.page));
+}
+
+void run(Stream& stream, const Tell& op) {
+  cudaMemcpyAsync(op.page, op.outcome.data, sizeof(Outcome), cudaMemcpyDeviceToHost, stream_of(stream));
+}
+
+void run(Stream& stream, const Agree& op) {
+  CU_LAUNCH(agree, dim3(1), dim3(1), 0, stream_of(stream), data_as<Control>(op.control), data_as<Outcome>(op.outcome));
+}
+
+void run(Stream& stream, const Upload& op) {
+  cudaMemcpyAsync(op.to.data, op.from, op.to.bytes(), cudaMemcpyHostToDevice, stream_of(stream));
+}
+
+}  // namespace trainer::cuda

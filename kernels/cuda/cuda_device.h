@@ -1,0 +1,75 @@
+// A GPU as a device: a lane is a stream; an event of a lane is one of a ring of CUDA events, recorded in its order.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "core/device/device.h"
+
+namespace trainer::cuda {
+
+struct CudaOptions {
+  int device = 0;                       // of this process
+  std::array<size_t, kLanes> events{};  // of each lane that may be waited for at once (core/engine/resolve.h)
+};
+// Where a lane's scratch lies in the arena.
+struct ScratchMap {
+  std::array<size_t, kLanes> offset{}, bytes{};
+};
+
+class CudaDevice;
+
+class CudaStream final : public Stream {
+ public:
+  CudaStream(CudaDevice& device, Lane lane, std::span<std::byte> scratch, size_t events);
+  ~CudaStream() override;
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  void* native() override { return stream_; }
+  // Enqueues at once. Throws Error(device) where the launch is refused.
+  void submit(void (*run)(Stream&, const void*), const void* args, size_t bytes) override;
+  Event record() override;
+  void wait(Event) override;
+  std::span<std::byte> scratch() override { return scratch_; }
+
+  void finish();  // the host waits for all of it
+  // REQUIRES: at most `events` records were made since.
+  cudaEvent_t event(uint64_t count) const { return ring_[count % ring_.size()]; }
+
+ private:
+  CudaDevice& device_;
+  const Lane lane_;
+  const std::span<std::byte> scratch_;
+  cudaStream_t stream_ = nullptr;
+  std::vector<cudaEvent_t> ring_;
+  uint64_t recorded_ = 0;
+};
+
+class CudaDevice final : public Device {
+ public:
+  // On an arena of the device's own memory.
+  CudaDevice(std::span<std::byte> arena, const ScratchMap&, const CudaOptions&);
+  ~CudaDevice() override;
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  Stream& lane(Lane) override;
+  std::span<std::byte> arena() override { return arena_; }
+  std::span<std::byte> page() override { return {page_, kPageBytes}; }
+  void upload(std::byte* to, std::span<const std::byte> from) override;
+  void download(std::span<std::byte> to, const std::byte* from) override;
+  void wait(Event) override;
+  void drain() override;
+  std::optional<LaneTimes> times(Lane) override { return std::nullopt; }
+  CudaStream& stream(Lane);
+
+ private:
+  const std::span<std::byte> arena_;
+  const ScratchMap scratch_;
+  const CudaOptions options_;
+  std::byte* page_ = nullptr;                              // pinned
+  std::array<std::unique_ptr<CudaStream>, kLanes> lanes_;  // opened when first used
+};
+
+}  // namespace trainer::cuda

@@ -1,0 +1,36 @@
+// Memory of the device for the arena, and pinned memory of the host for what travels between them.
+#pragma once
+#include "core/device/device.h"
+
+namespace trainer::cuda {
+
+class CudaMemory final : public Memory {
+ public:
+  CudaMemory() = default;
+  ~CudaMemory() override;
+  CudaMemory(const CudaMemory&) = delete;
+  CudaMemory& operator=(const CudaMemory&) = delete;
+  // Zeroed, of the current device. Throws Error(memory), before anything is allocated, where so much is not free beside
+  // kCudaReserveBytes.
+  std::span<std::byte> reserve(size_t bytes) override;
+
+ private:
+  void* memory_ = nullptr;
+};
+
+// What the context, the modules and the communicators may take beside the arena.
+inline constexpr size_t kCudaReserveBytes = size_t{512} << 20;
+
+class PinnedMemory final : public Memory {
+ public:
+  PinnedMemory() = default;
+  ~PinnedMemory() override;
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  std::span<std::byte> reserve(size_t bytes) override;
+
+ private:
+  void* memory_ = nullptr;
+};
+
+}  // namespace trainer::cuda
