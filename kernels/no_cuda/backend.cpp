@@ -1,0 +1,26 @@
+// What a binary says that is built where no CUDA toolkit was found.
+#include "kernels/cuda/backend.h"
+
+#include "core/base/error.h"
+
+namespace trainer::cuda {
+namespace {
+
+[[noreturn]] void refuse() {
+  fail(Exit::device,
+       "device.kind: cuda: this binary is built without CUDA; use device.kind=cpu, or build it where the CUDA toolkit "
+       "is "
+       "(CUDA_HOME)");
+}
+
+}  // namespace
+
+std::string versions() { return "CUDA: built without"; }
+bool usable() noexcept { return false; }
+void install_kernels() { refuse(); }
+std::string claim_gpu(const GpuClaim&) { refuse(); }
+std::unique_ptr<Memory> open_memory() { refuse(); }
+std::unique_ptr<Memory> open_pinned_memory() { refuse(); }
+std::unique_ptr<Device> open_device(const Program&, std::span<std::byte>) { refuse(); }
+
+}  // namespace trainer::cuda
