@@ -46,8 +46,8 @@ std::vector<int> ranks_of_machine(Exchange& exchange) {
   return ranks;
 }
 
-int share_cores(Exchange& exchange) {
-  if (exchange.size() == 1) return 1;
+MachineShare share_machine(Exchange& exchange) {
+  if (exchange.size() == 1) return {};
   const std::vector<int> here = ranks_of_machine(exchange);
   const std::vector<std::string> said = exchange.all_gather(fmt::format("{}", fmt::join(allowed_cores(), " ")));
   std::vector<std::vector<int>> allowed;
@@ -59,7 +59,7 @@ int share_cores(Exchange& exchange) {
   }
   const CoreShare share = divide_cores(allowed, mine);
   use_cores(share.cores);
-  return share.ranks;
+  return {mine, int(here.size()), share.ranks};
 }
 
 }  // namespace trainer

@@ -20,8 +20,12 @@ std::vector<int> machines_of_ranks(Exchange&);
 // The ranks of this rank's machine, ascending. Collective.
 std::vector<int> ranks_of_machine(Exchange&);
 
-// Pins this process to its share of the machine's cores, where there are enough for all of its ranks. Returns how many
-// ranks use the same cores: 1, or all of the machine. Collective.
-int share_cores(Exchange&);
+// This rank among those of its machine.
+struct MachineShare {
+  int rank = 0, ranks = 1;
+  int ranks_on_cores = 1;  // that use the same cores: 1, or all of the machine
+};
+// Pins this process to its share of the machine's cores, where there are enough for all of its ranks. Collective.
+MachineShare share_machine(Exchange&);
 
 }  // namespace trainer

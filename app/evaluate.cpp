@@ -117,7 +117,7 @@ void write_logits(const Evaluation& e, const std::string& path) {
   const ForwardLayout layout =
       lay_out_forward(plan_state(spec, model), model, spec.train.micro_batch * spec.data.seq_len);
   const auto memory = open_private_memory();
-  const auto device = open_device(layout.program, memory->reserve(layout.program.arena_bytes));
+  const auto device = open_cpu(layout.program, memory->reserve(layout.program.arena_bytes));
   const auto groups = open_solo_groups();
   load_state(e.checkpoint, state_view(layout.program, model, device->arena()), {.weights_only = true});
   ForwardPass pass(layout, model, *device, *groups);
@@ -132,7 +132,7 @@ StepReport write_gradients(const Evaluation& e, const std::string& path) {
   Rig rig = open_rig(plan_run(e.spec, 1, 0));
   const Planned& p = rig.planned;
   load_state(e.checkpoint, state_view(p.program, p.model, rig.arena()), {.weights_only = true});
-  Engine engine(p.program, p.spec, p.mesh, p.model, {*rig.device, *rig.groups, e.feed});
+  Engine engine(p.program, p.spec, p.mesh, p.model, {*rig.device, rig.groups(), e.feed});
   Control control{};
   control.bias1 = control.bias2 = 1;
   control.max_norm = std::numeric_limits<float>::infinity();

@@ -62,7 +62,7 @@ class Generator {
         model_(build_model(spec_, mesh_)),
         layout_(lay_out_forward(plan_state(spec_, model_), model_, 1)),
         memory_(open_private_memory()),
-        device_(open_device(layout_.program, memory_->reserve(layout_.program.arena_bytes))),
+        device_(open_cpu(layout_.program, memory_->reserve(layout_.program.arena_bytes))),
         groups_(open_solo_groups()),
         pass_(layout_, model_, *device_, *groups_),
         decoder_(pass_) {

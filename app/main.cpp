@@ -15,6 +15,8 @@
 #include "app/plan_command.h"
 #include "app/planning.h"
 #include "app/train.h"
+#include "app/wire.h"
+#include "core/base/build_id.h"
 #include "core/base/hash.h"
 #include "core/spec/print.h"
 #include "io/failpoints.h"
@@ -83,6 +85,13 @@ int run(int argc, char** argv) {
   app.add_option("--config", o.config, "run spec: train, or resume from the newest good checkpoint");
   app.add_option("--ranks", o.ranks, "ranks to start on this host, in place of a launcher")
       ->check(CLI::Range(1, 65536));
+  app.add_flag_callback(
+      "--version",
+      [] {
+        std::cout << fmt::format("trainer {}\n{}\n", build_id(), backend_versions());
+        throw CLI::Success();
+      },
+      "this build, and the libraries that GPUs need");
   app.add_flag("--list-failpoints", o.list_failpoints, "names for TRAINER_FAIL=point@step=N:action");
   app.add_option("overrides", o.overrides, "section.key=value, checked like the file");
   app.require_subcommand(0, 1);

@@ -1,6 +1,5 @@
 #include "app/rig.h"
 
-#include "app/wire.h"
 #include "core/base/error.h"
 
 namespace trainer {
@@ -20,9 +19,8 @@ void compare_plans(uint64_t hash, Exchange& exchange) {
 Rig open_rig(Planned planned, Exchange& exchange) {
   compare_plans(planned.program.hash, exchange);
   Transport transport = open_transport(planned, exchange);
-  auto device = open_device(planned.program, transport.arena);
-  return {std::move(planned), std::move(transport.memory), std::move(transport.traffic), std::move(transport.groups),
-          std::move(device)};
+  auto device = open_device(planned, transport.arena);
+  return {std::move(planned), std::move(transport), std::move(device)};
 }
 
 Rig open_rig(Planned planned) {

@@ -2,20 +2,18 @@
 #pragma once
 #include <memory>
 
-#include "app/planning.h"
-#include "core/device/comm.h"
-#include "parallel/comm/exchange.h"
-#include "parallel/comm/traffic.h"
+#include "app/wire.h"
 
 namespace trainer {
 
 struct Rig {
   Planned planned;
-  std::unique_ptr<Memory> memory;
-  std::unique_ptr<Traffic> traffic;
-  std::unique_ptr<Groups> groups;
+  Transport transport;
   std::unique_ptr<Device> device;  // its lanes end first
   std::span<std::byte> arena() { return device->arena(); }
+  Groups& groups() { return *transport.groups; }
+  const Traffic& traffic() const { return *transport.traffic; }
+  std::span<std::byte> staging() { return transport.staging; }  // for the feed
 };
 
 // Reserves the arena (exactly the plan's bytes), opens the device on it, and joins the other ranks: each has the same

@@ -39,12 +39,13 @@ class Attempt {
               {rig_.planned.mesh.replica, rig_.planned.mesh.dp}),
         checkpoints_(rig_, exchange_, directory_.checkpoints(), tokenizer_description(spec_.data)),
         engine_(rig_.planned.program, spec_, rig_.planned.mesh, rig_.planned.model,
-                {*rig_.device, *rig_.groups, feed_, nullptr, &stop_signal()}),
+                {*rig_.device, rig_.groups(), feed_, nullptr, &stop_signal()}),
         at_(start()),
         journal_(directory_, spec_,
                  {flops_per_token(spec_.model, spec_.data.seq_len), rig_.planned.program.arena_bytes, at_.step, total_},
                  reports_),
-        clock_(*rig_.device, *rig_.traffic) {
+        clock_(*rig_.device, rig_.traffic()) {
+    feed_.stage_in(rig_.staging());
     if (reports_) directory_.write("resolved.yaml", resolved_yaml(loaded));
     announce(device);
   }
@@ -210,8 +211,11 @@ class Attempt {
 
 Exit train(const LoadedSpec& loaded, const Place& place, Exchange& exchange) {
   watch_signals();
-  const std::string device = install_device(loaded.spec.device, share_cores(exchange));
-  return Attempt(loaded, place, exchange, device).run();
+  const DeviceSpec& spec = loaded.spec.device;
+  const MachineShare share = share_machine(exchange);
+  const std::string device = install_device(spec, share.ranks_on_cores);
+  const std::string claimed = claim_device(spec, share.rank, share.ranks);
+  return Attempt(loaded, place, exchange, claimed.empty() ? device : claimed + ", " + device).run();
 }
 
 }  // namespace trainer

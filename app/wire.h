@@ -8,14 +8,25 @@
 
 namespace trainer {
 
-// Once, before any plan is made: chooses the device, installs its kernels, and says what it chose ("cpu, 2 threads,
-// avx2"). Throws Error(device) where the spec asks for what is not there.
+// cpu or cuda: `auto` is cuda where this binary finds a GPU to compute on.
+DeviceKind device_kind(const DeviceSpec&);
+
+std::string backend_versions();  // of what GPUs need: libraries and driver, or that they are missing
+
+// Once, before any plan is made: installs the device's kernels, and says what it chose ("cpu, 2 threads, avx2"). Throws
+// Error(device) where the binary is built without it; a GPU need not be there to plan for one.
 // `ranks_on_cores` share this process's cores.
 std::string install_device(const DeviceSpec&, int ranks_on_cores = 1);
-int device_threads();  // of the compute pool, once the device is installed
+std::string install_cpu();  // whatever there is beside it
+int device_threads();       // of the CPU's compute pool, once the device is installed
+
+// Before anything is opened on it: takes this rank's device out of those of the host and says what it is; nothing for a
+// CPU. Throws Error(device) where it is missing or unfit.
+std::string claim_device(const DeviceSpec&, int local_rank, int local_ranks);
 
 // On an arena laid out by the program.
-std::unique_ptr<Device> open_device(const Program&, std::span<std::byte> arena);
+std::unique_ptr<Device> open_device(const Planned&, std::span<std::byte> arena);
+std::unique_ptr<Device> open_cpu(const Program&, std::span<std::byte> arena);
 
 // Of a rank that is alone.
 std::unique_ptr<Memory> open_private_memory();
@@ -23,10 +34,12 @@ std::unique_ptr<Groups> open_solo_groups();
 
 // The arena, in memory that the world's other ranks can reach, and the groups over it.
 struct Transport {
-  std::unique_ptr<Memory> memory;
-  std::span<std::byte> arena;
   std::unique_ptr<Traffic> traffic;
-  std::unique_ptr<Groups> groups;
+  std::unique_ptr<Memory> memory = nullptr;
+  std::span<std::byte> arena = {};
+  std::unique_ptr<Memory> staging_memory = nullptr;
+  std::span<std::byte> staging = {};  // for batches, where the host does not reach the arena
+  std::unique_ptr<Groups> groups = nullptr;
 };
 // Reserves exactly the plan's bytes. Collective over the exchange. Throws Error(rank) where the world's ranks cannot
 // reach each other.

@@ -1,6 +1,7 @@
 # One interface target carries the warnings and the sanitizers of the project's own code. GCC 12 reports -Wrestrict falsely on string sums.
 add_library(trainer_flags INTERFACE)
-target_compile_options(trainer_flags INTERFACE -Wall -Wextra -Wconversion -Wno-sign-conversion -Wno-restrict -Werror)
+target_compile_options(trainer_flags INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-Wno-sign-conversion;-Wno-restrict;-Werror>")
 target_include_directories(trainer_flags INTERFACE ${CMAKE_SOURCE_DIR})
 
 if(TRAINER_SANITIZE)

@@ -37,6 +37,9 @@ class Groups {
   // Both ends of a pipe message are on different lanes (send_act here, recv_act there), so the pipe has a communicator
   // of two ranks per directed pair of stages and kind; `from` is its rank 0, `to` its rank 1.
   virtual Comm& pipe(int from_stage, int to_stage, bool gradient) = 0;
+  // Throws Error(rank) where the world has failed and a lane could not say so: asked after the host waited, before it
+  // uses what it waited for.
+  virtual void check_alive() const {}
 };
 
 }  // namespace trainer

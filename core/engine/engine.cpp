@@ -54,6 +54,7 @@ StepReport Engine::step(const PlanKey& key, const Control& control) {
   const auto start = std::chrono::steady_clock::now();
   issue_plan(key, control);
   to_.device.wait(agreed_);
+  to_.groups.check_alive();
   const Outcome& out = page_.outcome;
   StepReport r;
   r.step = control.step;

@@ -19,10 +19,9 @@ namespace trainer {
 
 class GpuGroups : public Groups {
  public:
-  // Throws Error(rank) where the world has failed. Streams do not tell: one that waited in a collective goes on when
-  // the communicator is aborted, and what it leaves in memory is worthless. So the host asks after it has waited for a
-  // device, before it uses what it waited for.
-  virtual void check_alive() const = 0;
+  // A stream that waited in a collective goes on when the communicator is aborted, and what it leaves in memory is
+  // worthless.
+  void check_alive() const override = 0;
   virtual const std::vector<std::string>& notes() const = 0;  // sentences for the run's log
 };
 

@@ -13,9 +13,11 @@
 #include "app/step_control.h"
 #include "app/wire.h"
 #include "core/base/hash.h"
+#include "core/device/host_image.h"
 #include "core/engine/engine.h"
 #include "core/engine/host_feed.h"
 #include "core/engine/initialise.h"
+#include "core/plan/layout.h"
 #include "tests/support/ranks.h"
 
 namespace trainer::test {
@@ -93,7 +95,7 @@ std::string wrong_traffic(const Rig& rig) {
   std::string wrong;
   for (int a = 0; a < kAxes; ++a) {
     int64_t moved = 0;
-    for (int l = 0; l < kLanes; ++l) moved += rig.traffic->bytes(Axis(a), Lane(l));
+    for (int l = 0; l < kLanes; ++l) moved += rig.traffic().bytes(Axis(a), Lane(l));
     const auto name = std::string(name_of(Axis(a)));
     if (moved != planned[name])
       wrong += fmt::format("{}: rank {} moved {} bytes, the plan says {}\n", name, rig.planned.mesh.rank(), moved,
@@ -103,18 +105,23 @@ std::string wrong_traffic(const Rig& rig) {
 }
 
 std::vector<StepReport> run_rank(const RunSpec& spec, Exchange& exchange, Assembly& assembly) {
+  claim_device(spec.device, exchange.rank(), exchange.size());
   Rig rig = open_rig(plan_run(spec, exchange.size(), exchange.rank()), exchange);
   const Planned& p = rig.planned;
-  initialise_state(p.program, p.model, uint64_t(spec.train.seed), rig.arena());
+  HostImage state(*rig.device, static_bytes(p.program));
+  initialise_state(p.program, p.model, uint64_t(spec.train.seed), state.bytes());
+  state.store();
   SequenceFeed feed(p.spec, p.mesh);
+  feed.stage_in(rig.staging());
   std::vector<StepReport> steps;
-  Engine engine(p.program, p.spec, p.mesh, p.model, {*rig.device, *rig.groups, feed});
+  Engine engine(p.program, p.spec, p.mesh, p.model, {*rig.device, rig.groups(), feed});
   for (int64_t step = 0; step < kSteps; ++step)
     steps.push_back(engine.step(train_key(p.spec, p.spec.train.global_batch.count, p.mesh.dp),
                                 step_control(spec, step, *spec.train.steps)));
   rig.device->drain();
   assembly.note(wrong_traffic(rig));
-  assembly.add(boxes_of(state_view(p.program, p.model, rig.arena())));
+  state.fetch();
+  assembly.add(boxes_of(state_view(p.program, p.model, state.bytes())));
   exchange.all_gather("done");  // nobody unmaps what a peer may still read
   return steps;
 }
@@ -124,11 +131,11 @@ std::vector<StepReport> run_rank(const RunSpec& spec, Exchange& exchange, Assemb
 std::string Layout::name() const {
   constexpr const char* kRecompute[] = {"none", "selective", "full", "every"};
   return fmt::format(
-      "{} tp{}{} dp{} zero{}{} acc{} {}{}{}{}{} kv{} v{} f{}{}", family == Family::gpt2 ? "gpt2" : "llama", tp,
+      "{} tp{}{} dp{} zero{}{} acc{} {}{}{}{}{} kv{} v{} f{}{}{}", family == Family::gpt2 ? "gpt2" : "llama", tp,
       sequence_parallel ? "+sp" : "", dp, zero, zero_shard ? fmt::format("/{}", zero_shard) : "", accumulation,
       kRecompute[int(recompute)], tied ? " tied" : "", compute == Precision::bf16 ? " bf16" : "",
       gradients == Precision::bf16 ? " gradients bf16" : "", reduce == Precision::bf16 ? " reduce bf16" : "", kv_heads,
-      vocab, ffn, dropout > 0 ? " dropout" : "");
+      vocab, ffn, dropout > 0 ? " dropout" : "", device == DeviceChoice::cuda ? " cuda" : "");
 }
 
 RunSpec spec_of(const Layout& l) {
@@ -161,6 +168,7 @@ RunSpec spec_of(const Layout& l) {
   if (l.zero_shard) s.parallel.zero_shard = l.zero_shard;
   s.memory.recompute = {l.recompute, 2};
   s.device.threads = 1;
+  s.device.kind = l.device;
   return s;
 }
 

@@ -17,6 +17,7 @@ struct Layout {
   Precision compute = Precision::fp32, gradients = Precision::fp32, reduce = Precision::fp32;
   int kv_heads = 2, vocab = 97, ffn = 70;
   float dropout = 0;
+  DeviceChoice device = DeviceChoice::cpu;
   int ranks() const { return tp * dp; }
   std::string name() const;
 };

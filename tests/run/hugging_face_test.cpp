@@ -87,7 +87,7 @@ Trained train(const RunSpec& spec, const std::string& step_directory, const Refe
   Checkpoints(rig, alone, scratch / "checkpoints", "").load_weights(step_directory);
   ReferenceFeed feed(reference);
   Engine engine(rig.planned.program, rig.planned.spec, rig.planned.mesh, rig.planned.model,
-                {*rig.device, *rig.groups, feed});
+                {*rig.device, rig.groups(), feed});
   Trained trained;
   for (int64_t step = 0; step < Reference::kSteps; ++step)
     trained.steps.push_back(

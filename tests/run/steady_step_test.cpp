@@ -96,7 +96,7 @@ TEST_CASE("after the second step, steps take no page faults and no allocation ab
       const Planned& p = rig.planned;
       initialise_state(p.program, p.model, 1, rig.arena());
       TokenFeed feed(open_dataset(p.spec.data, p.spec.model.vocab_size), p.spec);
-      Engine engine(p.program, p.spec, p.mesh, p.model, {*rig.device, *rig.groups, feed});
+      Engine engine(p.program, p.spec, p.mesh, p.model, {*rig.device, rig.groups(), feed});
       const auto step = [&](int64_t n) {
         engine.step(plan_keys(p.spec, 1).front(),
                     {.step = n, .seed = 1, .lr = 1e-3f, .bias1 = 1, .bias2 = 1, .max_norm = 1, .factor = 0, .skip = 0});

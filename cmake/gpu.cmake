@@ -1,0 +1,17 @@
+# trainer_gpu: what the application calls for GPUs, or what says that they are missing. Programs link it beside trainer_app, so that
+# tests may put the emulated device in its place.
+add_library(trainer_gpu INTERFACE)
+if(TRAINER_HAS_CUDA)
+  add_subdirectory(kernels/cuda)
+  target_link_libraries(trainer_gpu INTERFACE trainer_kernels_cuda)
+else()
+  trainer_library(trainer_no_cuda SOURCES kernels/no_cuda/backend.cpp LIBS trainer_engine)
+  target_link_libraries(trainer_gpu INTERFACE trainer_no_cuda)
+endif()
+find_path(TRAINER_NCCL_INCLUDE nccl.h HINTS ${TRAINER_CUDA_TOOLKIT}/include)
+if(TRAINER_HAS_CUDA AND TRAINER_NCCL_INCLUDE)
+  add_subdirectory(parallel/comm/nccl)
+else()
+  add_subdirectory(parallel/comm/no_nccl)
+endif()
+target_link_libraries(trainer_gpu INTERFACE trainer_nccl)
