@@ -32,7 +32,7 @@ struct Gpu {
 // destroyed.
 const Gpu& current_gpu(int ordinal) {
   static std::mutex mutex;
-  static std::map<int, Gpu> gpus;
+  static auto& gpus = *new std::map<int, Gpu>;
   const std::lock_guard lock(mutex);
   Gpu& gpu = gpus[ordinal];
   if (!gpu.handle) {

@@ -11,7 +11,7 @@ namespace fake {
 
 struct CublasLtSettings {
   int suggested = 3;  // algorithms at most; 0: none for any problem
-  int slow = -1;      // the algorithm (0, 1, 2) that takes 20 ms more than its products
+  int slow = -1;      // the algorithm (0, 1, 2) that takes 100 ms more than its products
 };
 CublasLtSettings& cublaslt_settings();
 

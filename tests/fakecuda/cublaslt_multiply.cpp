@@ -12,7 +12,7 @@
 namespace fake {
 namespace {
 
-constexpr useconds_t kSlow = 20000;
+constexpr useconds_t kSlow = 100000;
 
 float load(const void* data, size_t i, cudaDataType_t type) {
   if (type == CUDA_R_32F) return static_cast<const float*>(data)[i];
