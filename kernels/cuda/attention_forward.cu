@@ -5,10 +5,12 @@
 namespace trainer::cuda {
 namespace {
 
-constexpr int kM = 2, kQueries = 16 * kM * kWarps, kKeys = 64, kStages = 3;
+constexpr int kM = 2, kQueries = 16 * kM * kWarps, kStages = 3;
+template <int D>
+constexpr int kKeys = D == 128 ? 32 : 64;  // as many as registers hold the scores of
 
 template <int D>
-constexpr size_t kSharedBytes = (kQueries + kStages * kKeys) * D * sizeof(Bf16);
+constexpr size_t kSharedBytes = (kQueries + kStages * kKeys<D>)*D * sizeof(Bf16);
 
 // Of the rows 16 m + lane_row() + 8 half of a warp. `total` is of the lane's own columns until the end.
 struct Softmax {
@@ -27,7 +29,7 @@ __device__ __forceinline__ float row_sum(float x) {
 
 // Scores become weights below the highest score so far, exp2((score - top) * scale); earlier sums shrink to match.
 template <int D>
-__device__ __forceinline__ void soften(float (&scores)[kM][kKeys / 8][4], float (&sums)[kM][D / 8][4], Softmax& soft,
+__device__ __forceinline__ void soften(float (&scores)[kM][kKeys<D> / 8][4], float (&sums)[kM][D / 8][4], Softmax& soft,
                                        float scale) {
 #pragma unroll
   for (int m = 0; m < kM; ++m)
@@ -35,13 +37,14 @@ __device__ __forceinline__ void soften(float (&scores)[kM][kKeys / 8][4], float 
     for (int half = 0; half < 2; ++half) {
       float top = soft.top[m][half];
 #pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n) top = fmaxf(top, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+      for (int n = 0; n < kKeys<D> / 8; ++n)
+        top = fmaxf(top, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
       top = row_max(top);
       const float base = top == -INFINITY ? 0 : top * scale;  // a row that has seen no key yet
       const float shrink = ptx::exp2(soft.top[m][half] * scale - base);
       float total = 0;
 #pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
+      for (int n = 0; n < kKeys<D> / 8; ++n)
 #pragma unroll
         for (int i = 2 * half; i < 2 * half + 2; ++i) {
           scores[m][n][i] = ptx::exp2(scores[m][n][i] * scale - base);
@@ -65,6 +68,7 @@ __device__ __forceinline__ void next_turn() {
 
 template <int D>
 __global__ void __launch_bounds__(kTileThreads, 2) attention_forward(AttentionJob job) {
+  constexpr int kRows = kKeys<D>;
   const int head = int(blockIdx.y), sequence = int(blockIdx.z), kv_head = head / (job.heads / job.kv_heads);
   const int first = int(gridDim.x - 1 - blockIdx.x) * kQueries;  // late queries see more keys: the longest blocks first
   const int row = warp_of_thread() * 16 * kM, query = first + row;
@@ -75,14 +79,14 @@ __global__ void __launch_bounds__(kTileThreads, 2) attention_forward(AttentionJo
   const int32_t* segments = segments_at(job, sequence);
   const SegmentRange* ranges = ranges_at(job, sequence);
   const SegmentRange own = range_over(ranges, first, kQueries, job.length);
-  const Tiles tiles = key_tiles<kKeys>(job, first, kQueries);
+  const Tiles tiles = key_tiles<kRows>(job, first, kQueries);
   const float scale = job.scale * kLog2E;
 
-  int tile = next_tile<kKeys>(ranges, own, tiles.begin, tiles.end), turn = 0;
+  int tile = next_tile<kRows>(ranges, own, tiles.begin, tiles.end), turn = 0;
   load_rows<D, kQueries>(queries, q, job.q.stride, first, job.length);
-  load_rows<D, kKeys>(ring, k, job.k.stride, tile * kKeys, job.length);
+  load_rows<D, kRows>(ring, k, job.k.stride, tile * kRows, job.length);
   ptx::cp_async_commit();
-  load_rows<D, kKeys>(ring + kKeys * D, v, job.v.stride, tile * kKeys, job.length);
+  load_rows<D, kRows>(ring + kRows * D, v, job.v.stride, tile * kRows, job.length);
   ptx::cp_async_commit();
 
   Softmax soft;
@@ -94,22 +98,22 @@ __global__ void __launch_bounds__(kTileThreads, 2) attention_forward(AttentionJo
       soft.total[m][half] = 0;
     }
   while (tile < tiles.end) {
-    const int next = next_tile<kKeys>(ranges, own, tile + 1, tiles.end), key = tile * kKeys;
-    const bool seen = any_in_sight(job, query, 16 * kM, key, kKeys);  // by this warp
-    const auto stage = [&](int turns) { return ring + (turn + turns) % kStages * (kKeys * D); };
-    float scores[kM][kKeys / 8][4];
+    const int next = next_tile<kRows>(ranges, own, tile + 1, tiles.end), key = tile * kRows;
+    const bool seen = any_in_sight(job, query, 16 * kM, key, kRows);  // by this warp
+    const auto stage = [&](int turns) { return ring + (turn + turns) % kStages * (kRows * D); };
+    float scores[kM][kRows / 8][4];
     next_turn();
-    if (next < tiles.end) load_rows<D, kKeys>(stage(2), k, job.k.stride, next * kKeys, job.length);
+    if (next < tiles.end) load_rows<D, kRows>(stage(2), k, job.k.stride, next * kRows, job.length);
     ptx::cp_async_commit();
     if (seen) {
       multiply_rows<D>(scores, queries, row, stage(0));
       const bool one_segment = one_segment_in(ranges, own, key);
-      if (!one_segment || !all_in_sight(job, query, 16 * kM, key, kKeys))
+      if (!one_segment || !all_in_sight(job, query, 16 * kM, key, kRows))
         hide<false>(scores, job, one_segment ? nullptr : segments, query, key);
       soften<D>(scores, sums, soft, scale);
     }
     next_turn();
-    if (next < tiles.end) load_rows<D, kKeys>(stage(3), v, job.v.stride, next * kKeys, job.length);
+    if (next < tiles.end) load_rows<D, kRows>(stage(3), v, job.v.stride, next * kRows, job.length);
     ptx::cp_async_commit();
     if (seen) add_products<D>(sums, scores, stage(1));
     turn = (turn + 2) % kStages;

@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/attention.h"
 #include "run_op.h"
-#include "tests/attention/reference.h"
+#include "tests/attention/check.h"
 #include "tests/cuemu/stats.h"
 
 using namespace trainer;
@@ -60,8 +60,9 @@ TEST_CASE("tiles that no query sees are skipped, and matrices are read without b
     const AttentionCase whole{.length = 256, .width = width, .dtype = DType::bf16};
     const AttentionBuffers b = buffers_of(whole);
     const cuemu::Stats forward = count(b.forward());
-    // Warps of 32 queries and tiles of 64 keys: 1, 1, 2, 2, 3, 3, 4, 4 tiles of keys to a warp.
-    REQUIRE(forward.mma == 20 * 2 * 2 * instructions(64, width));
+    // Warps of 32 queries and tiles of 64 keys: 1, 1, 2, 2, 3, 3, 4, 4 tiles to a warp. Of 32 keys, 1 to 8.
+    const uint64_t keys = width == 128 ? 36 * 32 : 20 * 64;
+    REQUIRE(forward.mma == 2 * 2 * instructions(int64_t(keys), width));
     REQUIRE(forward.ldm_conflict_ways == 0);
     REQUIRE(forward.ldm > 0);
     const cuemu::Stats backward = count(b.backward());
@@ -86,4 +87,22 @@ TEST_CASE("tiles of other documents are skipped") {
   // Two documents of 128: 1, 1, 2, 2 tiles of keys to a warp, twice.
   REQUIRE(count(b.forward()).mma == 12 * 2 * 2 * instructions(64, 64));
   REQUIRE(count(b.backward()).mma == 2 * 12 * 7 * instructions(64, 64));
+}
+
+TEST_CASE("a tile that ends one document and begins the next is masked for tiles within either") {
+  for (int first_id : {2, 9}) {
+    const AttentionCase c{.length = 256, .width = 64, .dtype = DType::bf16, .documents = 2};
+    AttentionValues x = reference_values(c);
+    for (size_t t = 0; t < x.segments.size(); ++t) x.segments[t] = t < 100 ? first_id : 5;
+    AttentionReference reference(c, x);
+    reference.forward();
+    reference.backward();
+    const AttentionBuffers b(c, x);
+    run_op(b.forward());
+    require_close(b.out, x.out, kRoundedWeights);
+    run_op(b.backward());
+    require_close(b.gradient(0), x.d_q, kRoundedWeights);
+    require_close(b.gradient(1), x.d_k, kRoundedWeights);
+    require_close(b.gradient(2), x.d_v, kRoundedWeights);
+  }
 }
