@@ -1,4 +1,6 @@
 // The two records that steer a step. Nothing here streams: one thread does each.
+#include <cfloat>
+
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/kernels.h"
 
@@ -16,7 +18,7 @@ __global__ void add_outcome(double* outcome, const double* note) {
 __global__ void agree(Control* control, const Outcome* outcome) {
   const double norm = sqrt(outcome->norm2) / outcome->tokens;
   const bool usable = outcome->tokens > 0;
-  control->skip = !usable || outcome->nonfinite > 0 || !isfinite(outcome->loss_sum);
+  control->skip = !usable || outcome->nonfinite > 0 || !(fabs(outcome->loss_sum) <= DBL_MAX);
   const double clip = norm > double(control->max_norm) ? double(control->max_norm) / norm : 1.0;
   control->factor = usable ? float(clip / outcome->tokens) : 0.0f;
 }

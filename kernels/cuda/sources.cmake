@@ -4,6 +4,10 @@ set(cuda_kernels
   attention_generic_grad.cu attention_prepare.cu)
 set(cuda_host attention.cpp refuse.cpp)
 
+# The device, and what the application calls.
+list(APPEND cuda_kernels control.cu)
+list(APPEND cuda_host backend.cpp cuda_device.cpp cuda_memory.cpp table.cpp)
+
 # Rows and elements.
 list(APPEND cuda_kernels
   activation.cu column_sum.cu cross_entropy.cu dropout.cu elementwise.cu embedding.cu embedding_grad.cu norm.cu norm_grad.cu

@@ -1,0 +1,47 @@
+// The parity grid's corners on emulated GPUs: what a layout computes there is what one rank of the CPU computes.
+#include <catch2/catch.hpp>
+
+#include "tests/ranks/compare_layouts.h"
+
+using namespace trainer;
+using namespace trainer::test;
+
+namespace {
+
+Layout on_gpus(Layout l) {
+  l.device = DeviceChoice::cuda;
+  return l;
+}
+
+constexpr Family kFamilies[] = {Family::gpt2, Family::llama};
+
+}  // namespace
+
+TEST_CASE("one GPU computes what a CPU computes") {
+  for (Family family : kFamilies)
+    for (RecomputeKind r : {RecomputeKind::none, RecomputeKind::full})
+      compare(on_gpus({.family = family, .accumulation = 2, .recompute = r}));
+  compare(on_gpus({.family = Family::gpt2, .tied = false, .dropout = 0.2f}));
+}
+
+TEST_CASE("data parallel GPUs, every ZeRO stage") {
+  for (Family family : kFamilies)
+    for (int zero : {0, 1, 2, 3}) compare(on_gpus({.family = family, .dp = 2, .zero = zero, .accumulation = 2}));
+}
+
+TEST_CASE("tensor parallel GPUs") {
+  for (Family family : kFamilies)
+    for (bool sequence_parallel : {false, true})
+      compare(on_gpus({.family = family, .tp = 2, .sequence_parallel = sequence_parallel}));
+  compare(on_gpus({.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true}));
+}
+
+TEST_CASE("bf16 on GPUs") {
+  compare(on_gpus({.compute = Precision::bf16}));
+  compare(on_gpus({.dp = 2, .zero = 2, .compute = Precision::bf16}));
+}
+
+TEST_CASE("GPUs give the same bits again") {
+  for (const Layout& l : {Layout{.dp = 2, .zero = 1}, Layout{.tp = 2, .sequence_parallel = true}})
+    compare_bits(run(on_gpus(l)), run(on_gpus(l)));
+}
