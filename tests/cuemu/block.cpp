@@ -47,7 +47,13 @@ void Block::start_threads(const Launch& launch, uint64_t number) {
   if (fibers_.size() < fibers) fibers_.resize(fibers);
   if (kThreadSanitizer) tokens_ = std::make_unique<char[]>(kBarrierTokens + warps);
   if (warps_.size() < warps) warps_.resize(warps);
-  for (unsigned w = 0; w < warps; ++w) warps_[w].start(w);
+  if (wgmmas_.size() < warps) wgmmas_.resize(warps);
+  for (unsigned w = 0; w < warps; ++w) {
+    warps_[w].start(w);
+    wgmmas_[w].clear();
+  }
+  mbarriers_.clear();
+  bulk_copies_.clear();
   at_barrier_.clear();
   alive_ = size_;
   ready_.start(schedule.order, schedule.seed, number, warps);
@@ -74,8 +80,13 @@ void Block::start_threads(const Launch& launch, uint64_t number) {
 
 void Block::run_threads() {
   for (unsigned finished = 0; finished < size_;) {
+    constexpr uint32_t kOneIn = 64;
+    if (bulk_copies_.pending() && ready_.random().below(kOneIn) == 0) land_a_bulk_copy();
     uint32_t next = 0;
-    if (!ready_.pop(next)) report_deadlock();
+    if (!ready_.pop(next)) {
+      if (!land_a_bulk_copy()) report_deadlock();
+      continue;
+    }
     Thread& t = threads_[next];
     current = &t;
     threadIdx = t.index;
@@ -84,6 +95,13 @@ void Block::run_threads() {
     finished += t.done;
   }
   current = nullptr;
+}
+
+bool Block::land_a_bulk_copy() {
+  if (!bulk_copies_.pending()) return false;
+  const Unwatched here;
+  bulk_copies_.land(ready_.random().below(bulk_copies_.pending()));
+  return true;
 }
 
 void Block::thread_main() {
@@ -102,12 +120,17 @@ void Block::thread_exits() {
   Thread& t = *current;
   if (t.copies.pending())
     fail("cp.async", t.where, "the thread exits with %zu copies that it never waited for", t.copies.pending());
+  if (wgmmas_[t.warp->index].pending())
+    fail("wgmma", t.where, "the thread exits with %zu wgmma that it never waited for",
+         wgmmas_[t.warp->index].pending());
   t.done = true;
   t.warp->alive &= ~(1u << t.lane);
   check_exit(*t.warp, t.lane);
   --alive_;
   // Threads that left do not hold up a barrier.
   if (!at_barrier_.empty() && at_barrier_.size() == alive_) release_barrier();
+  if (alive_ == 0 && bulk_copies_.pending())
+    fail("bulk", {}, "the block ends before %zu of its bulk copies", bulk_copies_.pending());
 }
 
 void Block::suspend() { current->fiber->suspend(host_); }

@@ -8,12 +8,15 @@
 #include <vector>
 
 #include "tests/cuemu/async_copy.h"
+#include "tests/cuemu/bulk_copy.h"
 #include "tests/cuemu/fail.h"
 #include "tests/cuemu/fiber.h"
+#include "tests/cuemu/mbarrier.h"
 #include "tests/cuemu/ready_queue.h"
 #include "tests/cuemu/shared_memory.h"
 #include "tests/cuemu/stats.h"
 #include "tests/cuemu/warp.h"
+#include "tests/cuemu/wgmma.h"
 
 namespace cuemu {
 
@@ -51,6 +54,10 @@ class Block {
 
   SharedMemory& shared() { return shared_; }
   Stats& stats() { return stats_; }
+  Mbarriers& mbarriers() { return mbarriers_; }
+  BulkCopies& bulk_copies() { return bulk_copies_; }
+  WarpWgmmas& wgmmas(unsigned warp) { return wgmmas_[warp]; }
+  bool is_whole_warp_group(unsigned group) const { return (group + 1) * 128 <= size_; }
   bool copies_land_early() const { return copies_land_early_; }
   const char* kernel() const { return launch_->name; }
   // Of the thread sanitizer: for what __syncwarp orders in the warp.
@@ -60,6 +67,7 @@ class Block {
   static void thread_main();
   void start_threads(const Launch&, uint64_t number);
   void run_threads();
+  bool land_a_bulk_copy();
   void thread_exits();
   void release_barrier();
   [[noreturn]] void report_deadlock();
@@ -70,6 +78,9 @@ class Block {
   std::vector<Warp> warps_;
   ReadyQueue ready_;
   SharedMemory shared_;
+  Mbarriers mbarriers_;
+  BulkCopies bulk_copies_;
+  std::vector<WarpWgmmas> wgmmas_;
   HostContext host_;
   const Launch* launch_ = nullptr;
   unsigned size_ = 0, alive_ = 0;

@@ -15,6 +15,8 @@
 #define __shared__ static thread_local  // a block runs on one OS thread. CU_SHARED adds red zones and poison
 #undef __launch_bounds__
 #define __launch_bounds__(...)
+#undef __grid_constant__
+#define __grid_constant__
 
 namespace cuemu {
 void block_barrier(const Location&);

@@ -2,6 +2,7 @@
 // into a red zone is found at the end of the block, or at once under the address sanitizer.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace cuemu {
@@ -20,6 +21,9 @@ class SharedMemory {
   void* dynamic() const { return dynamic_; }
   size_t dynamic_bytes() const { return dynamic_bytes_; }
   bool contains(const void* p, size_t n) const;
+  // Addresses in the space of shared memory.
+  uint32_t offset_of(const void* p) const { return uint32_t(static_cast<const char*>(p) - arena_); }
+  const char* at(uint32_t offset) const { return arena_ + offset; }
 
  private:
   struct Array {
