@@ -11,6 +11,7 @@ inline constexpr int64_t kOtherWidths[] = {2, 6, 18, 40, 80, 96, 100, 256};
 inline constexpr int64_t kWindows[] = {1, 7, 96, 97, 150, 1000};  // around a tile
 inline constexpr int64_t kDocumentWindows[] = {0, 19, 150};
 inline constexpr int kDocuments[] = {1, 2, 5, 1000};
+inline constexpr int64_t kKvHeads[] = {1, 2, 6};  // of 6 heads
 inline constexpr int64_t kSequences = 3, kManyTiles = 389;
 
 // Whether weights and their gradients are rounded to bf16 before they are multiplied.
