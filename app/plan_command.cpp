@@ -29,7 +29,7 @@ int run(const Options& o) {
     print_ranks_map(std::cout, spec, o.world, o.ranks_per_host);
     return int(Exit::done);
   }
-  const std::string device = install_device(spec.device);
+  const std::string device = install_device(spec);
   const Planned planned = plan_run(spec, o.world, o.rank);
   if (o.text) fmt::print("{}", to_text(planned.program));
   else if (o.json) print_plan_json(planned);

@@ -213,7 +213,7 @@ Exit train(const LoadedSpec& loaded, const Place& place, Exchange& exchange) {
   watch_signals();
   const DeviceSpec& spec = loaded.spec.device;
   const MachineShare share = share_machine(exchange);
-  const std::string device = install_device(spec, share.ranks_on_cores);
+  const std::string device = install_device(loaded.spec, share.ranks_on_cores);
   const std::string claimed = claim_device(spec, share.rank, share.ranks);
   return Attempt(loaded, place, exchange, claimed.empty() ? device : claimed + ", " + device).run();
 }

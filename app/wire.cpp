@@ -33,6 +33,18 @@ std::string nccl_version_or_none() {
   } catch (const Error&) { return "none"; }
 }
 
+// Empty, or what is worth knowing.
+std::string check_attention(const RunSpec& spec) {
+  const int64_t width = spec.model.head_dim;
+  if (spec.precision.compute != Precision::bf16 || cuda::has_fast_attention(width)) return "";
+  check(
+      spec.device.fallback, Exit::device,
+      "model.head_dim: no fast attention in bf16 for a head width of {}: use 64, 96 or 128, or precision.compute=fp32, "
+      "or allow the plain kernels with device.fallback=true",
+      width);
+  return fmt::format(", plain attention kernels for a head width of {}", width);
+}
+
 size_t batch_staging(const Planned& p) {
   return staging_bytes(p.program, p.spec.train.micro_batch * p.spec.data.seq_len);
 }
@@ -44,16 +56,21 @@ DeviceKind device_kind(const DeviceSpec& spec) {
   return spec.kind == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
-std::string install_device(const DeviceSpec& spec, int ranks_on_cores) {
-  if (device_kind(spec) == DeviceKind::cpu) return install_cpu_kernels(spec, ranks_on_cores);
+std::string install_device(const RunSpec& spec, int ranks_on_cores) {
+  if (device_kind(spec.device) == DeviceKind::cpu) {
+    check(spec.parallel.comm != "nccl", Exit::spec,
+          "parallel.comm: nccl connects GPUs, and device.kind is cpu; use auto, shm or tcp");
+    return install_cpu_kernels(spec.device, ranks_on_cores);
+  }
+  check(spec.parallel.comm == "nccl" || spec.parallel.comm == "auto", Exit::spec,
+        "parallel.comm: {} connects CPUs, and device.kind is cuda; use auto or nccl", spec.parallel.comm);
   cuda::install_kernels();
-  return cuda::versions();
+  return cuda::versions() + check_attention(spec);
 }
 
 std::string install_cpu() {
-  DeviceSpec cpu;
-  cpu.kind = DeviceChoice::cpu;
-  return install_device(cpu);
+  const int every_core = 1;
+  return install_cpu_kernels({}, every_core);
 }
 
 std::string claim_device(const DeviceSpec& spec, int local_rank, int local_ranks) {

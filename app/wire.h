@@ -14,9 +14,9 @@ DeviceKind device_kind(const DeviceSpec&);
 std::string backend_versions();  // of what GPUs need: libraries and driver, or that they are missing
 
 // Once, before any plan is made: installs the device's kernels, and says what it chose ("cpu, 2 threads, avx2"). Throws
-// Error(device) where the binary is built without it; a GPU need not be there to plan for one.
-// `ranks_on_cores` share this process's cores.
-std::string install_device(const DeviceSpec&, int ranks_on_cores = 1);
+// Error(device) where the binary is built without it, or has no fast kernels for the model; a GPU need not be there to
+// plan for one. `ranks_on_cores` share this process's cores.
+std::string install_device(const RunSpec&, int ranks_on_cores = 1);
 std::string install_cpu();  // whatever there is beside it
 int device_threads();       // of the CPU's compute pool, once the device is installed
 

@@ -45,7 +45,7 @@ void add_bench_commands(CLI::App& app, int& exit_code) {
     command->add_flag("--json", *json, "print one JSON object");
     configure(*command, *values);
     command->callback([values, json, measure, &exit_code] {
-      fmt::print(stderr, "device: {}\n", install_device({}));
+      fmt::print(stderr, "device: {}\n", install_cpu());
       print_rows(measure(*values), *json);
       exit_code = int(Exit::done);
     });

@@ -150,6 +150,7 @@ RunSpec decoding_spec(const ModelSpec& model) {
   spec.train.micro_batch = 1;
   spec.train.global_batch = {1, false};
   spec.precision.compute = Precision::fp32;
+  spec.device.kind = DeviceChoice::cpu;
   return spec;
 }
 

@@ -61,7 +61,7 @@ class Decoder {
   int64_t length_ = 0;
 };
 
-// One row, fp32.
+// One row, fp32, on a CPU.
 RunSpec decoding_spec(const ModelSpec&);
 
 }  // namespace trainer

@@ -149,7 +149,7 @@ std::vector<Key<RunSpec>> make_table() {
       KEY(parallel.zero, integer({0, 3}), "ZeRO stage: 1 shards optimizer state over dp, 2 gradients as well, 3 weights as well."),
       KEY(parallel.zero_shard, or_word("all", integer({1, 1 << 20})), "Ranks of a shard group (HSDP)."),
       KEY(parallel.zero_keep, integer({0, 10'000}), "ZeRO-3: this many layers stay gathered."),
-      KEY(parallel.comm, word({"auto", "shm", "tcp", "nccl"}), "Transport of the collectives; auto: shm within a host, tcp between hosts; tcp: also between ranks of one."),
+      KEY(parallel.comm, word({"auto", "shm", "tcp", "nccl"}), "Transport of the collectives. auto: between GPUs nccl, between CPUs shm within a host and tcp between hosts; tcp: also between ranks of one host."),
       KEY(parallel.order, list_of(word({"tp", "cp", "dp", "pp"}), {4, 4}), "Axes of the mesh, innermost first."),
       KEY(parallel.pipeline.schedule, pipeline_kind(), "Order of forward and backward passes in the pipeline."),
       KEY(parallel.pipeline.virtual_stages, integer({1, 1000}), "Chunks of layers a stage holds."),
@@ -184,7 +184,7 @@ std::vector<Key<RunSpec>> make_table() {
 
       KEY(device.kind, device_choice(), "auto takes a GPU where there is one."),
       KEY(device.cuda_graph, on_off, "Replay a step as one CUDA graph."),
-      KEY(device.fallback, on_off, "Run on the CPU where the device is missing."),
+      KEY(device.fallback, on_off, "Use plain kernels, far from the GPU's speed, where a GPU has no fast ones: attention in bf16 with a head width other than 64, 96 and 128."),
       KEY(device.heuristics, file_or_none, "File of chosen matmul algorithms."),
       KEY(device.costs, file_or_none, "File of measured block times."),
       KEY(device.threads, or_word("auto", integer({1, 1 << 12})), "Workers of the CPU's compute pool; auto: the cores this process may use."),

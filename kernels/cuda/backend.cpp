@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/engine/resolve.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/cublaslt_api.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_error.h"
@@ -78,7 +79,16 @@ bool usable() noexcept { return driver_version() / 1000 >= CUDART_VERSION / 1000
 
 void install_kernels() { install_cuda_kernels(); }
 
+bool has_fast_attention(int64_t head_dim) {
+  Tensor row = make_tensor(nullptr, DType::bf16, {1, 1, head_dim});
+  Attention op;
+  op.out = op.q = op.k = op.v = row;
+  return attention_path(op) == AttentionPath::tensor_core;
+}
+
 std::string claim_gpu(const GpuClaim& claim) {
+  // Eleven lanes want queues of their own: one that shared another's would stand behind a receive that waits.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   check_driver();
   check_count(claim, device_count());
   const cudaDeviceProp p = properties_of(claim.local_rank);

@@ -15,6 +15,9 @@ bool usable() noexcept;  // there is a GPU that this binary can compute on
 // Throws Error(device) where the binary is built without CUDA.
 void install_kernels();
 
+// In bf16, whatever the mask.
+bool has_fast_attention(int64_t head_dim);
+
 struct GpuClaim {
   int local_rank = 0, local_ranks = 1;  // of the ranks on this host
 };

@@ -18,6 +18,7 @@ namespace {
 std::string versions() { return "CUDA: built without"; }
 bool usable() noexcept { return false; }
 void install_kernels() { refuse(); }
+bool has_fast_attention(int64_t) { return false; }
 std::string claim_gpu(const GpuClaim&) { refuse(); }
 std::unique_ptr<Memory> open_memory() { refuse(); }
 std::unique_ptr<Memory> open_pinned_memory() { refuse(); }

@@ -174,7 +174,7 @@ RunSpec spec_of(const Layout& l) {
 
 Outcomes run(const Layout& layout) {
   const RunSpec spec = spec_of(layout);
-  install_device(spec.device);
+  install_device(spec);
   Assembly assembly;
   std::vector<std::vector<StepReport>> reports(size_t(layout.ranks()));
   run_ranks(

@@ -102,7 +102,7 @@ struct Imported {
       : reference(name),
         step_directory(import_hugging_face(reference.folder, scratch / "imported")),
         checkpoint(open_checkpoint(step_directory)) {
-    install_device({});
+    install_cpu();
   }
   Scratch scratch;
   Reference reference;

@@ -62,7 +62,7 @@ RunSpec spec_on(const fs::path& corpus, const std::string& family, const std::st
       "precision: {compute: " +
       compute +
       "}\n"
-      "device: {threads: 2}\n";
+      "device: {kind: cpu, threads: 2}\n";
   const LoadedSpec loaded = read_spec_text(text);
   throw_problems(loaded);
   return loaded.spec;
@@ -91,7 +91,7 @@ TEST_CASE("after the second step, steps take no page faults and no allocation ab
   for (const std::string family : {"gpt2", "llama"})
     for (const std::string compute : {"fp32", "bf16"}) {
       const RunSpec spec = spec_on(dir / "corpus", family, compute);
-      install_device(spec.device);
+      install_device(spec);
       Rig rig = open_rig(plan_run(spec, 1, 0));
       const Planned& p = rig.planned;
       initialise_state(p.program, p.model, 1, rig.arena());

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# The binary on an emulated GPU, from YAML: it learns, goes on after a kill and from a CPU's checkpoint, and says in one
+# sentence what is wrong with a machine. `bash gpu_test.sh TRAINER`
+source "$(dirname "$0")/../run/common.sh"
+prepare
+gpu=(device.kind=cuda train.steps=12 schedule.warmup=2 checkpoint.every=4)
+for family in gpt2 llama; do
+  small_spec $family > $family.yaml
+  expect 0 "$trainer" --config $family.yaml "${gpu[@]}" log.dir=gpu-$family
+  expect 0 "$trainer" --config $family.yaml "${gpu[@]}" device.kind=cpu log.dir=cpu-$family
+  close cpu-$family gpu-$family
+  expect 0 "$trainer" --config $family.yaml "${gpu[@]}" log.dir=again-$family
+  diff <(series gpu-$family) <(series again-$family) || fail "$family: two runs differ"
+done
+contains gpu-gpt2/metrics.jsonl '"time":{"compute":null'
+contains gpu-gpt2/metrics.jsonl '"kind":"eval","step":12'
+
+# Killed in mid-run, it goes on to the same losses; and from one device to the other.
+code=0
+TRAINER_FAIL="step_end@step=6:kill" "$trainer" --config gpt2.yaml "${gpu[@]}" log.dir=killed > out.txt 2>&1 || code=$?
+[ $code = 137 ] || { cat out.txt; fail "wanted a kill, found exit code $code"; }
+expect 0 "$trainer" --config gpt2.yaml "${gpu[@]}" log.dir=killed
+diff <(series gpu-gpt2) <(series killed) || fail "other losses after the kill"
+expect 0 "$trainer" --config llama.yaml "${gpu[@]}" device.kind=cpu train.steps=8 log.dir=moved
+expect 0 "$trainer" --config llama.yaml "${gpu[@]}" log.dir=moved
+contains err.txt "resumed from step 8"
+close cpu-llama moved
+state() { field "$1/checkpoints/step-12/MANIFEST.json" state_hash; }
+[ "$(state gpu-llama)" = "$(state again-llama)" ] || fail "two runs end in different states"
+
+# Attention in bf16 has fast kernels for some head widths only.
+expect 21 "$trainer" --config gpt2.yaml "${gpu[@]}" precision.compute=bf16 log.dir=bf16
+contains err.txt "no fast attention in bf16 for a head width of 8"
+expect 0 "$trainer" --config gpt2.yaml "${gpu[@]}" precision.compute=bf16 device.fallback=true log.dir=bf16
+contains err.txt "plain attention kernels for a head width of 8"
+expect 0 "$trainer" --config gpt2.yaml "${gpu[@]}" precision.compute=bf16 model.num_heads=1 model.head_dim=64 train.steps=4 log.dir=wide
+
+# A machine that is unfit.
+refused() {  # refused CODE SENTENCE VARIABLE=VALUE... [-- OVERRIDES...]
+  local code=$1 sentence=$2 variables=()
+  shift 2
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do variables+=("$1"); shift; done
+  [ $# = 0 ] || shift
+  expect "$code" env "${variables[@]}" "$trainer" --config gpt2.yaml "${gpu[@]}" log.dir=refused "$@"
+  contains err.txt "$sentence"
+  [ "$(grep -c '^trainer: ' err.txt)" = 1 ] || { cat err.txt; fail "wanted one sentence"; }
+}
+refused 21 "no GPU is visible" FAKECUDA_DEVICES=0
+refused 21 "no NVIDIA driver" FAKECUDA_DRIVER=0
+refused 21 "the driver is for CUDA 12.2" FAKECUDA_DRIVER=12020
+refused 21 "wanted sm_80 or newer" FAKECUDA_ARCH=75
+refused 21 "a run wants GPUs of one kind" FAKECUDA_ARCH=90,80
+refused 20 "GiB of reserve on the GPU" FAKECUDA_MEM_MB=300
+refused 21 "allocating the arena: out of memory" FAKECUDA_FAIL=cudaMalloc:1
+refused 10 "parallel.comm: shm connects CPUs" X=1 -- parallel.comm=shm
