@@ -39,6 +39,9 @@ TEST_CASE("tensor parallel GPUs") {
 TEST_CASE("bf16 on GPUs") {
   compare(on_gpus({.compute = Precision::bf16}));
   compare(on_gpus({.dp = 2, .zero = 2, .compute = Precision::bf16}));
+  Layout wide{.tp = 2, .compute = Precision::bf16};
+  wide.head_dim = 64;  // tensor cores
+  compare(on_gpus(wide));
 }
 
 TEST_CASE("GPUs give the same bits again") {

@@ -112,6 +112,7 @@ std::vector<Stream*>& streams() {
 
 void drive(const std::function<bool()>& done, const char* why) {
   std::unique_lock hold(mu);
+  open_device_memory();  // for all of it: opening costs more than most operations
   Clock::time_point progress = Clock::now();
   uint64_t seen = counters.ops;
   while (!done()) {
@@ -128,6 +129,7 @@ void drive(const std::function<bool()>& done, const char* why) {
     seen = counters.ops;
     if (std::chrono::duration<double>(Clock::now() - progress).count() > hang_seconds()) report_hang(why);
   }
+  close_device_memory();
 }
 
 void perhaps_step() {

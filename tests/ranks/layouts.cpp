@@ -131,11 +131,11 @@ std::vector<StepReport> run_rank(const RunSpec& spec, Exchange& exchange, Assemb
 std::string Layout::name() const {
   constexpr const char* kRecompute[] = {"none", "selective", "full", "every"};
   return fmt::format(
-      "{} tp{}{} dp{} zero{}{} acc{} {}{}{}{}{} kv{} v{} f{}{}{}", family == Family::gpt2 ? "gpt2" : "llama", tp,
+      "{} tp{}{} dp{} zero{}{} acc{} {}{}{}{}{} kv{} v{} f{} d{}{}{}", family == Family::gpt2 ? "gpt2" : "llama", tp,
       sequence_parallel ? "+sp" : "", dp, zero, zero_shard ? fmt::format("/{}", zero_shard) : "", accumulation,
       kRecompute[int(recompute)], tied ? " tied" : "", compute == Precision::bf16 ? " bf16" : "",
       gradients == Precision::bf16 ? " gradients bf16" : "", reduce == Precision::bf16 ? " reduce bf16" : "", kv_heads,
-      vocab, ffn, dropout > 0 ? " dropout" : "", device == DeviceChoice::cuda ? " cuda" : "");
+      vocab, ffn, head_dim, dropout > 0 ? " dropout" : "", device == DeviceChoice::cuda ? " cuda" : "");
 }
 
 RunSpec spec_of(const Layout& l) {
@@ -146,7 +146,7 @@ RunSpec spec_of(const Layout& l) {
   m.num_layers = 2;
   m.num_heads = 4;
   m.num_kv_heads = gpt2 ? 4 : l.kv_heads;
-  m.head_dim = 8;
+  m.head_dim = l.head_dim;
   m.hidden_size = 32;
   m.ffn_hidden_size = l.ffn;
   m.vocab_size = l.vocab;
@@ -169,6 +169,7 @@ RunSpec spec_of(const Layout& l) {
   s.memory.recompute = {l.recompute, 2};
   s.device.threads = 1;
   s.device.kind = l.device;
+  s.device.fallback = true;  // narrow heads in bf16
   return s;
 }
 

@@ -15,7 +15,7 @@ struct Layout {
   bool sequence_parallel = false, tied = true;
   RecomputeKind recompute = RecomputeKind::none;
   Precision compute = Precision::fp32, gradients = Precision::fp32, reduce = Precision::fp32;
-  int kv_heads = 2, vocab = 97, ffn = 70;
+  int kv_heads = 2, vocab = 97, ffn = 70, head_dim = 8;
   float dropout = 0;
   DeviceChoice device = DeviceChoice::cpu;
   int ranks() const { return tp * dp; }
