@@ -85,7 +85,7 @@ void TokenFeed::remember(const ReadBatch& read) {
   entry.hash += read.hash;
 }
 
-Note TokenFeed::hash_note() const {
+NoteCall TokenFeed::hash_note() const {
   const auto read = [](const void* feed, int64_t step, Outcome& outcome) {
     add_data_hash(outcome, static_cast<const TokenFeed*>(feed)->data_hash(step));
   };

@@ -24,7 +24,7 @@ class TokenFeed final : public HostFeed {
  public:
   TokenFeed(Dataset, const RunSpec&, Replica = {});
 
-  Note hash_note() const override;
+  NoteCall hash_note() const override;
 
   int64_t evaluation_passes() const { return order_.evaluation_passes(); }
   int64_t microbatches(int64_t step) const { return order_.microbatches(step); }

@@ -233,12 +233,9 @@ void Engine::agree(const Call& call) {
   const Tensor control = fixed(program_.control_offset, DType::u8, sizeof(Control)),
                outcome = fixed(program_.outcome_offset, DType::f64, sizeof(Outcome) / 8);
   const bool first_of_replica = mesh_.stage == 0 && mesh_.context == 0 && mesh_.slice == 0;
-  const auto note = [&](const Note& what, Outcome& page) {
-    Note op = what;
-    op.step = call.control.step;
-    op.page = &page;
-    op.outcome = outcome;
-    if (op.read) launch(call.lane, op);
+  const auto note = [&](NoteCall what, NotePage& page) {
+    what.step = call.control.step;
+    if (what.read) launch(call.lane, Note{what, &page, outcome});
   };
   if (trains(call.key.kind) && first_of_replica) note(to_.feed.hash_note(), page_.notes[0]);
   if (to_.stop) note({.read = add_stop, .source = to_.stop}, page_.notes[1]);

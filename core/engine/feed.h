@@ -15,7 +15,7 @@ class Feed {
   virtual void fill(Stream&, Split, int64_t step, int microbatch, const Batch& batch) = 0;
   // Says, once the step's batches are filled, the hash of all of them: what is added to the outcome's data_hash. A feed
   // that has none has nothing to read.
-  virtual Note hash_note() const { return {}; }
+  virtual NoteCall hash_note() const { return {}; }
 };
 
 }  // namespace trainer

@@ -32,11 +32,24 @@ struct Outcome {
 uint64_t data_hash_of(const Outcome&);
 void add_data_hash(Outcome&, uint64_t);
 
+// What the host has to say: `read` adds it to an outcome. It runs on any thread of the host and may not call the
+// device.
+struct NoteCall {
+  void (*read)(const void* source, int64_t step, Outcome&) = nullptr;  // null: nothing to say
+  const void* source = nullptr;
+  int64_t step = 0;
+};
+// Where it is read and said.
+struct NotePage {
+  NoteCall call;
+  Outcome value;
+};
+
 // What a step shares with the host: lies in the device's page.
 struct HostPage {
-  Control control;               // written before the step is issued
-  std::array<Outcome, 2> notes;  // of Note
-  Outcome outcome;               // valid once the host waited for the step's `agree`
+  Control control;                // written before the step is issued
+  std::array<NotePage, 2> notes;  // of Note
+  Outcome outcome;                // valid once the host waited for the step's `agree`
 };
 static_assert(sizeof(HostPage) <= kPageBytes);
 
@@ -48,15 +61,13 @@ struct Begin {
   Cost cost() const { return {}; }
 };
 
-// outcome += what `read` says when the lane gets here: a signal in mid-step still counts for this step. `read` runs on
-// the host, on any thread, and writes to `page`, in memory that the device reaches; it may not call the device.
+// outcome += what the host says when the lane gets here: a signal in mid-step still counts for this step. `page` is in
+// host memory that the device reaches, and is used by no other note until the host has waited for this one.
 struct Note {
   static constexpr const char* kName = "note";
-  void (*read)(const void* source, int64_t step, Outcome&) = nullptr;
-  const void* source = nullptr;
-  int64_t step = 0;
-  Outcome* page = nullptr;
-  Tensor outcome = {};
+  NoteCall call;
+  NotePage* page = nullptr;
+  Tensor outcome;
   Cost cost() const { return {}; }
 };
 

@@ -10,7 +10,7 @@ void run(Stream&, const Begin& op) {
   *data_as<Outcome>(op.outcome) = Outcome{};
 }
 
-void run(Stream&, const Note& op) { op.read(op.source, op.step, *data_as<Outcome>(op.outcome)); }
+void run(Stream&, const Note& op) { op.call.read(op.call.source, op.call.step, *data_as<Outcome>(op.outcome)); }
 
 void run(Stream&, const Tell& op) { *op.page = *data_as<const Outcome>(op.outcome); }
 

@@ -24,9 +24,9 @@ __global__ void agree(Control* control, const Outcome* outcome) {
 }
 
 void CUDART_CB read_note(void* args) {
-  const Note& note = *static_cast<const Note*>(args);
-  *note.page = Outcome{};
-  note.read(note.source, note.step, *note.page);
+  NotePage& page = *static_cast<NotePage*>(args);
+  page.value = Outcome{};
+  page.call.read(page.call.source, page.call.step, page.value);
 }
 
 }  // namespace
@@ -36,14 +36,12 @@ void run(Stream& stream, const Begin& op) {
   cudaMemsetAsync(op.outcome.data, 0, sizeof(Outcome), stream_of(stream));
 }
 
-// The arguments of a host function must outlive the call that enqueues it: they lie behind the note's values in the
-// page.
+// What a host function reads must outlive the call that enqueues it: it lies in the page.
 void run(Stream& stream, const Note& op) {
-  Note* const args = reinterpret_cast<Note*>(op.page + 1);
-  *args = op;
-  cudaLaunchHostFunc(stream_of(stream), read_note, args);
+  op.page->call = op.call;
+  cudaLaunchHostFunc(stream_of(stream), read_note, op.page);
   CU_LAUNCH(add_outcome, dim3(1), dim3(32), 0, stream_of(stream), data_as<double>(op.outcome),
-            reinterpret_cast<const double*>(op.page));
+            reinterpret_cast<const double*>(&op.page->value));
 }
 
 void run(Stream& stream, const Tell& op) {

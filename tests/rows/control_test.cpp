@@ -1,29 +1,17 @@
 #include <limits>
 
 #include "tests/rows/cases.h"
+#include "tests/support/record.h"
 
 using namespace trainer;
 using namespace trainer::test;
 
 namespace {
 
-// A record in memory that host and device reach.
-template <class T>
-class OnDevice {
- public:
-  explicit OnDevice(const T& value = {}) : memory_(1, value) {}
-  Tensor tensor() { return make_tensor(reinterpret_cast<std::byte*>(memory_.data()), DType::u8, {int64_t(sizeof(T))}); }
-  T& operator*() { return memory_[0]; }
-  const T& operator*() const { return memory_[0]; }
-
- private:
-  std::vector<T, DeviceAllocator<T>> memory_;
-};
-
 Control agreed(const Outcome& world, float max_norm) {
-  OnDevice<Outcome> outcome(world);
-  OnDevice<Control> control({.max_norm = max_norm, .factor = -1, .skip = -1});
-  run_op(Agree{control.tensor(), outcome.tensor()});
+  Record<Outcome> outcome(world);
+  Record<Control> control({.max_norm = max_norm, .factor = -1, .skip = -1});
+  run_op(Agree{control, outcome});
   return *control;
 }
 
@@ -32,11 +20,11 @@ constexpr float kNoClip = std::numeric_limits<float>::infinity();
 }  // namespace
 
 TEST_CASE("begin writes the control block and clears the outcome") {
-  const OnDevice<Control> value(
+  const Record<Control> value(
       {.step = 9, .seed = 8, .lr = 0.5f, .bias1 = 0.25f, .bias2 = 0.125f, .max_norm = 2, .factor = 3, .skip = 1});
-  OnDevice<Control> on_device;
-  OnDevice<Outcome> cleared({1, 2, 3, 4, 5, 6});
-  run_op(Begin{&*value, on_device.tensor(), cleared.tensor()});
+  Record<Control> on_device;
+  Record<Outcome> cleared({1, 2, 3, 4, 5, 6});
+  run_op(Begin{&*value, on_device, cleared});
   const Control& control = *on_device;
   const Outcome& outcome = *cleared;
   REQUIRE(control.step == 9);
@@ -67,13 +55,14 @@ TEST_CASE("agree skips a step that is not finite or has no tokens") {
 }
 
 TEST_CASE("a note is read when the lane gets there, and adds to the outcome") {
-  OnDevice<Outcome> outcome({.loss_sum = 1, .stop_requested = 2}), page;
+  Record<Outcome> outcome({.loss_sum = 1, .stop_requested = 2});
+  Record<NotePage> page;
   const int64_t source = 5;
   const auto read = [](const void* from, int64_t step, Outcome& o) {
     o.stop_requested += double(*static_cast<const int64_t*>(from) + step);
     o.data_hash[3] += 7;
   };
-  run_op(Note{read, &source, 30, &*page, outcome.tensor()});
+  run_op(Note{{read, &source, 30}, &*page, outcome});
   const Outcome& noted = *outcome;
   REQUIRE(noted.stop_requested == 37);
   REQUIRE(noted.data_hash[3] == 7);
@@ -81,8 +70,8 @@ TEST_CASE("a note is read when the lane gets there, and adds to the outcome") {
 }
 
 TEST_CASE("tell puts the outcome into the page") {
-  OnDevice<Outcome> outcome({.loss_sum = 1, .tokens = 2, .data_hash = {3, 4, 5, 6}}), page;
-  run_op(Tell{&*page, outcome.tensor()});
+  Record<Outcome> outcome({.loss_sum = 1, .tokens = 2, .data_hash = {3, 4, 5, 6}}), page;
+  run_op(Tell{&*page, outcome});
   const Outcome& told = *page;
   REQUIRE(told.tokens == 2);
   REQUIRE(told.data_hash[3] == 6);
