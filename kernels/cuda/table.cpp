@@ -1,5 +1,6 @@
 #include "kernels/cuda/table.h"
 
+#include "core/ops/every_op.h"
 #include "kernels/cuda/kernels.h"
 
 namespace trainer::cuda {
@@ -17,36 +18,7 @@ void install_kernel() {
 }  // namespace
 
 void install_cuda_kernels() {
-  install_kernel<Begin>();
-  install_kernel<Note>();
-  install_kernel<Tell>();
-  install_kernel<Agree>();
-  install_kernel<MatMul>();
-  install_kernel<RmsNorm>();
-  install_kernel<RmsNormGrad>();
-  install_kernel<LayerNorm>();
-  install_kernel<LayerNormGrad>();
-  install_kernel<Rope>();
-  install_kernel<Attention>();
-  install_kernel<AttentionGrad>();
-  install_kernel<AttentionDecode>();
-  install_kernel<Gelu>();
-  install_kernel<GeluGrad>();
-  install_kernel<SwiGlu>();
-  install_kernel<SwiGluGrad>();
-  install_kernel<Embedding>();
-  install_kernel<EmbeddingGrad>();
-  install_kernel<LogitRecords>();
-  install_kernel<CrossEntropy>();
-  install_kernel<Copy>();
-  install_kernel<Upload>();
-  install_kernel<Add>();
-  install_kernel<Scale>();
-  install_kernel<Zero>();
-  install_kernel<ColumnSum>();
-  install_kernel<Dropout>();
-  install_kernel<SquaredNorm>();
-  install_kernel<AdamW>();
+  for_every_op([]<class Op>() { install_kernel<Op>(); });
 }
 
 }  // namespace trainer::cuda
