@@ -86,6 +86,7 @@ class Attempt {
     journal_.say(fmt::format("{}: {} parameters, arena {}, allowance {}, {}", directory_.path(),
                              short_number(double(parameter_count(rig_.planned.model))),
                              short_bytes(double(program.arena_bytes)), short_bytes(double(kAllowanceBytes)), device));
+    for (const std::string& note : rig_.transport.notes) journal_.say(note);
     for (const Refusal& r : checkpoints_.refused())
       journal_.say(fmt::format("refused checkpoint step-{}: {}", r.step, r.why));
     if (at_.step > 0)

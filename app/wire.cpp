@@ -49,6 +49,38 @@ size_t batch_staging(const Planned& p) {
   return staging_bytes(p.program, p.spec.train.micro_batch * p.spec.data.seq_len);
 }
 
+Transport open_gpu_transport(const Planned& p, Exchange& exchange) {
+  Transport t{.traffic = std::make_unique<Traffic>()};
+  t.memory = cuda::open_memory();
+  t.arena = t.memory->reserve(p.program.arena_bytes);
+  t.staging_memory = cuda::open_pinned_memory();
+  t.staging = t.staging_memory->reserve(batch_staging(p));
+  if (exchange.size() == 1) {
+    t.groups = open_solo_groups();
+    return t;
+  }
+  const NcclOptions options{.arena = t.arena, .zero = int(p.spec.parallel.zero), .gpu = cuda::gpu_address()};
+  auto groups = open_nccl_groups(exchange, p.mesh, stages_of(p), *t.traffic, options);
+  t.notes = groups->notes();
+  t.groups = std::move(groups);
+  return t;
+}
+
+Transport open_cpu_transport(const Planned& p, Exchange& exchange) {
+  Transport t{.traffic = std::make_unique<Traffic>()};
+  if (exchange.size() == 1) {
+    t.memory = open_private_memory();
+    t.arena = t.memory->reserve(p.program.arena_bytes);
+    t.groups = open_solo_groups();
+    return t;
+  }
+  auto memory = std::make_unique<SharedMemory>();
+  t.arena = memory->reserve(p.program.arena_bytes);
+  t.groups = std::make_unique<WorldGroups>(p, WorldGroups::Over{*memory, exchange, *t.traffic});
+  t.memory = std::move(memory);
+  return t;
+}
+
 }  // namespace
 
 DeviceKind device_kind(const DeviceSpec& spec) {
@@ -98,31 +130,8 @@ std::unique_ptr<Memory> open_private_memory() { return std::make_unique<cpu::Hug
 std::unique_ptr<Groups> open_solo_groups() { return std::make_unique<SelfGroups>(); }
 
 Transport open_transport(const Planned& p, Exchange& exchange) {
-  const size_t bytes = p.program.arena_bytes;
-  const bool gpu = device_kind(p.spec.device) == DeviceKind::cuda, alone = exchange.size() == 1;
-  Transport t{.traffic = std::make_unique<Traffic>()};
-  if (gpu) {
-    t.memory = cuda::open_memory();
-    t.arena = t.memory->reserve(bytes);
-    t.staging_memory = cuda::open_pinned_memory();
-    t.staging = t.staging_memory->reserve(batch_staging(p));
-    if (alone) t.groups = open_solo_groups();
-    else
-      t.groups = open_nccl_groups(exchange, p.mesh, stages_of(p), *t.traffic,
-                                  {.arena = t.arena, .zero = int(p.spec.parallel.zero)});
-    return t;
-  }
-  if (alone) {
-    t.memory = open_private_memory();
-    t.arena = t.memory->reserve(bytes);
-    t.groups = open_solo_groups();
-    return t;
-  }
-  auto memory = std::make_unique<SharedMemory>();
-  t.arena = memory->reserve(bytes);
-  t.groups = std::make_unique<WorldGroups>(p, WorldGroups::Over{*memory, exchange, *t.traffic});
-  t.memory = std::move(memory);
-  return t;
+  return device_kind(p.spec.device) == DeviceKind::cuda ? open_gpu_transport(p, exchange)
+                                                        : open_cpu_transport(p, exchange);
 }
 
 }  // namespace trainer

@@ -1,6 +1,8 @@
 // The backends by name: the only place that knows which there are.
 #pragma once
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "app/planning.h"
 #include "parallel/comm/exchange.h"
@@ -40,6 +42,7 @@ struct Transport {
   std::unique_ptr<Memory> staging_memory = nullptr;
   std::span<std::byte> staging = {};  // for batches, where the host does not reach the arena
   std::unique_ptr<Groups> groups = nullptr;
+  std::vector<std::string> notes = {};  // sentences for the run's log
 };
 // Reserves exactly the plan's bytes. Collective over the exchange. Throws Error(rank) where the world's ranks cannot
 // reach each other.

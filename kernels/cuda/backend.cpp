@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "core/base/host.h"
 #include "core/engine/resolve.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cublaslt_api.h"
@@ -46,6 +47,12 @@ void check_count(const GpuClaim& claim, int count) {
   check(claim.local_ranks <= count, Exit::device,
         "device.kind: cuda: {} ranks on this host, and {} GPU{}{}; start one rank per GPU", claim.local_ranks, count,
         count == 1 ? "" : "s", filter);
+}
+
+int current_gpu() {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "asking for the GPU");
+  return device;
 }
 
 cudaDeviceProp properties_of(int device) {
@@ -98,14 +105,18 @@ std::string claim_gpu(const GpuClaim& claim) {
                      double(p.totalGlobalMem) / double(size_t{1} << 30), p.ECCEnabled ? "on" : "off");
 }
 
+std::string gpu_address() {
+  char bus[32] = {};
+  check_cuda(cudaDeviceGetPCIBusId(bus, sizeof bus, current_gpu()), "asking for the GPU's address");
+  return fmt::format("GPU {} of host {}", bus, host_name());
+}
+
 std::unique_ptr<Memory> open_memory() { return std::make_unique<CudaMemory>(); }
 std::unique_ptr<Memory> open_pinned_memory() { return std::make_unique<PinnedMemory>(); }
 
 std::unique_ptr<Device> open_device(const Program& program, std::span<std::byte> arena) {
-  int device = 0;
-  check_cuda(cudaGetDevice(&device), "asking for the GPU");
   return std::make_unique<CudaDevice>(arena, ScratchMap{program.scratch_offset, program.scratch},
-                                      CudaOptions{.device = device, .events = events_of(program)});
+                                      CudaOptions{.device = current_gpu(), .events = events_of(program)});
 }
 
 }  // namespace trainer::cuda

@@ -26,6 +26,9 @@ struct GpuClaim {
 // too old a GPU, GPUs of several kinds.
 std::string claim_gpu(const GpuClaim&);
 
+// Which it is in the world: "GPU 0000:3b:00.0 of host n2".
+std::string gpu_address();
+
 std::unique_ptr<Memory> open_memory();         // of the GPU, for the arena
 std::unique_ptr<Memory> open_pinned_memory();  // of the host, for batches
 std::unique_ptr<Device> open_device(const Program&, std::span<std::byte> arena);

@@ -20,6 +20,7 @@ bool usable() noexcept { return false; }
 void install_kernels() { refuse(); }
 bool has_fast_attention(int64_t) { return false; }
 std::string claim_gpu(const GpuClaim&) { refuse(); }
+std::string gpu_address() { refuse(); }
 std::unique_ptr<Memory> open_memory() { refuse(); }
 std::unique_ptr<Memory> open_pinned_memory() { refuse(); }
 std::unique_ptr<Device> open_device(const Program&, std::span<std::byte>) { refuse(); }

@@ -35,8 +35,8 @@ struct NcclOptions {
 // "2.28.9". Throws Error(rank) where there is none, with what is missing.
 std::string nccl_version();
 
-// Collective over the exchange; on the host thread that issues the plan, with the rank's device current. `stages`,
-// `traffic` and the memory must live as long; the device is drained before the groups end. Bytes are counted in
+// Collective over the exchange; on the host thread that issues the plan, with the rank's device current. `traffic`
+// and the memory must live as long; the device is drained before the groups end. Bytes are counted in
 // `traffic`; seconds are not, for lanes are streams. Throws Error(rank): no NCCL, another version on another rank, two
 // ranks on one GPU, a rank that died or gave up, or what NCCL said, with the name of the group.
 std::unique_ptr<GpuGroups> open_nccl_groups(Exchange&, const Mesh&, const Stages& stages, Traffic& traffic,

@@ -24,7 +24,7 @@ class NcclGroups final : public GpuGroups {
   Comm& add(NcclHandle*, const GroupName&, Lane, Axis);
 
   const Mesh mesh_;
-  const Stages& stages_;
+  const Stages stages_;
   Traffic& traffic_;
   const NcclPlan plan_;
   SelfComm self_;
