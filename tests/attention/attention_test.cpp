@@ -29,6 +29,7 @@ TEST_CASE("attention equals float64 at every odd length, for head widths with an
       for (int64_t width : kOftenWidths) check_case({.length = length, .width = width, .dtype = dtype});
   for (DType dtype : {DType::f32, DType::bf16})
     for (int64_t width : kOtherWidths) check_case({.length = 101, .width = width, .dtype = dtype, .gap = 2});
+  check_case({.length = 33, .width = 256, .dtype = DType::bf16, .gap = 8});  // rows at multiples of 16 bytes
 }
 
 TEST_CASE("attention with grouped heads, several sequences and strided rows, aligned or not") {

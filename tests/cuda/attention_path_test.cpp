@@ -90,10 +90,10 @@ TEST_CASE("tiles of other documents are skipped") {
 }
 
 TEST_CASE("a tile that ends one document and begins the next is masked for tiles within either") {
-  for (int first_id : {2, 9}) {
+  for (auto [first_id, border] : {std::pair(2, 100), std::pair(9, 100), std::pair(2, 63)}) {
     const AttentionCase c{.length = 256, .width = 64, .dtype = DType::bf16, .documents = 2};
     AttentionValues x = reference_values(c);
-    for (size_t t = 0; t < x.segments.size(); ++t) x.segments[t] = t < 100 ? first_id : 5;
+    for (size_t t = 0; t < x.segments.size(); ++t) x.segments[t] = t < size_t(border) ? first_id : 5;
     AttentionReference reference(c, x);
     reference.forward();
     reference.backward();

@@ -160,6 +160,7 @@ TEST_CASE("groups of a mesh have the members that the plan says, each its own co
         expect(data_as<int32_t>(who)[i] == group.members[size_t(i)], "wrong member of " + group.key);
     }
     Comm &first = groups.on(Axis::shard, Lane::gather), &second = groups.on(Axis::shard, Lane::reduce);
+    expect(&first != &second, "two lanes share a communicator");
     first.barrier(rank.lane(Lane::gather));
     second.barrier(rank.lane(Lane::reduce));
     rank.drain();
