@@ -26,6 +26,7 @@ struct Norm {
     else run_it(RmsNorm{y, rstd, x, weight, r, s}, {&y, &rstd, &sum}, threads);
   }
   void backward(bool with_residual) {
+    partials.fill(-77);
     const Tensor none;
     const Tensor& r = with_residual ? d_residual.tensor() : none;
     if (centred) run_it(LayerNormGrad{d_x, partials, d_y, x, weight, mean, rstd, r}, {&d_x, &partials}, 0);
@@ -140,6 +141,10 @@ TEST_CASE("norms of rows that no block of threads holds agree with float64") {
       check_norm_grad(c, centred);
     }
 }
+TEST_CASE("norms' gradients of several rows after each other, each of several warps") {
+  for (const bool centred : {false, true}) check_norm_grad({99, 1030, DType::f32, {}}, centred);
+}
+
 TEST_CASE("RMSNorm's gradient is its slope") { check_norm_slope(false); }
 TEST_CASE("LayerNorm's gradient is its slope") { check_norm_slope(true); }
 
