@@ -46,6 +46,7 @@ TEST_CASE("rope agrees with float64, dense and strided, for any head") {
         INFO(name_of(dtype) << ", heads of " << head_dim);
         check_rope({17, 3, head_dim, 17, dtype, spacing}, {});
         check_rope({65, 2, head_dim, 13, dtype, spacing}, {});  // five sequences of 13
+        check_rope({7, 8, head_dim, 7, dtype, spacing}, {});    // whole groups of four heads
       }
 }
 
