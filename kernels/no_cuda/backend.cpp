@@ -9,8 +9,7 @@ namespace {
 [[noreturn]] void refuse() {
   fail(Exit::device,
        "device.kind: cuda: this binary is built without CUDA; use device.kind=cpu, or build it where the CUDA toolkit "
-       "is "
-       "(CUDA_HOME)");
+       "is (CUDA_HOME)");
 }
 
 }  // namespace

@@ -24,10 +24,6 @@ std::string error_of(const std::function<void()>& work) {
   }
   return "no error";
 }
-void expect_contains(const std::string& text, std::initializer_list<const char*> parts) {
-  for (const char* part : parts)
-    expect(text.find(part) != std::string::npos, fmt::format("'{}' lacks '{}'", text, part));
-}
 void pause(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
 
 }  // namespace

@@ -61,6 +61,7 @@ class GpuRank {
     void* p = nullptr;
     cuda_expect(cudaMallocManaged(&p, bytes, cudaMemAttachGlobal));
     arena_ = {static_cast<std::byte*>(p), bytes};
+    tensors_ = TensorPlaces(arena_);
     for (auto& lane : lanes_) lane = std::make_unique<GpuStream>();
   }
   ~GpuRank() {
@@ -86,16 +87,10 @@ class GpuRank {
     for (const auto& lane : lanes_) cuda_expect(cudaStreamSynchronize(static_cast<cudaStream_t>(lane->native())));
     if (groups_) groups_->check_alive();
   }
-  // A dense tensor in the arena, at a place that differs from rank to rank.
   Tensor take(DType dtype, int64_t elements, size_t misalign = 0) {
-    top_ = (top_ + 127) / 128 * 128 + 128 * size_t(rank() % 3) + misalign * size_of(dtype);
-    const Tensor t = make_tensor(arena_.data() + top_, dtype, {elements});
-    top_ += t.bytes();
-    check(top_ <= arena_.size(), Exit::memory, "the test's arena is too small");
-    std::memset(t.data, 0x5a, t.bytes());
-    return t;
+    return tensors_.take(rank(), dtype, elements, misalign);
   }
-  void reset() { top_ = 0; }
+  void reset() { tensors_.reset(); }
 
  private:
   Exchange& exchange_;
@@ -104,7 +99,7 @@ class GpuRank {
   Traffic traffic_;
   std::array<std::unique_ptr<GpuStream>, kLanes> lanes_;
   std::unique_ptr<GpuGroups> groups_;
-  size_t top_ = 0;
+  TensorPlaces tensors_;
 };
 
 }  // namespace trainer

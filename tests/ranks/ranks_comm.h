@@ -10,6 +10,26 @@
 
 namespace trainer {
 
+// A test's tensors in an arena.
+class TensorPlaces {
+ public:
+  explicit TensorPlaces(std::span<std::byte> arena = {}) : arena_(arena) {}
+  // A dense one, at a place that differs from rank to rank: arenas need not be laid out alike.
+  Tensor take(int rank, DType dtype, int64_t elements, size_t misalign) {
+    top_ = (top_ + 127) / 128 * 128 + 128 * size_t(rank % 3) + misalign * size_of(dtype);
+    const Tensor t = make_tensor(arena_.data() + top_, dtype, {elements});
+    top_ += t.bytes();
+    check(top_ <= arena_.size(), Exit::memory, "the test's arena is too small");
+    std::memset(t.data, 0x5a, t.bytes());
+    return t;
+  }
+  void reset() { top_ = 0; }
+
+ private:
+  std::span<std::byte> arena_;
+  size_t top_ = 0;
+};
+
 class TestRank {
  public:
   explicit TestRank(Exchange& exchange, uint64_t delay_seed = 0, size_t bytes = size_t{1} << 20)
@@ -24,16 +44,10 @@ class TestRank {
   ShmWorld& world() { return world_; }
   Stream& lane(Lane l = Lane::compute) { return device_->lane(l); }
   void drain() { device_->drain(); }
-  // A dense tensor in the arena, at a place that differs from rank to rank: arenas need not be laid out alike.
   Tensor take(DType dtype, int64_t elements, size_t misalign = 0) {
-    top_ = (top_ + 127) / 128 * 128 + 128 * size_t(rank() % 3) + misalign * size_of(dtype);
-    const Tensor t = make_tensor(arena_.data() + top_, dtype, {elements});
-    top_ += t.bytes();
-    check(top_ <= arena_.size(), Exit::memory, "the test's arena is too small");
-    std::memset(t.data, 0x5a, t.bytes());
-    return t;
+    return tensors_.take(rank(), dtype, elements, misalign);
   }
-  void reset() { top_ = 0; }
+  void reset() { tensors_.reset(); }
   static std::vector<int> all(int n) {
     std::vector<int> ranks;
     for (int r = 0; r < n; ++r) ranks.push_back(r);
@@ -55,11 +69,15 @@ class TestRank {
   ShmWorld world_;
   Traffic traffic_;
   std::unique_ptr<cpu::CpuDevice> device_;
-  size_t top_ = 0;
+  TensorPlaces tensors_{arena_};
 };
 
 inline void expect(bool holds, const std::string& what) {  // Catch2's assertions belong to its own thread
   if (!holds) throw std::logic_error(what);
+}
+inline void expect_contains(const std::string& text, std::initializer_list<const char*> parts) {
+  for (const char* part : parts)
+    expect(text.find(part) != std::string::npos, fmt::format("'{}' lacks '{}'", text, part));
 }
 
 }  // namespace trainer

@@ -29,10 +29,6 @@ std::string error_of(TestRank& rank) {
   }
   return "no error";
 }
-void expect_contains(const std::string& text, std::initializer_list<const char*> parts) {
-  for (const char* part : parts)
-    expect(text.find(part) != std::string::npos, fmt::format("'{}' lacks '{}'", text, part));
-}
 // All ranks issue; all get an error with these parts within a second.
 void expect_named(int n, std::initializer_list<const char*> parts, const std::function<void(TestRank&, Comm&)>& issue) {
   run_ranks(n, [&](Exchange& exchange) {
