@@ -25,11 +25,6 @@ constexpr milliseconds kTick{10};
 constexpr int kNoticeAfter = 20;  // ticks
 constexpr milliseconds kWordOfDeath{1000};
 
-enum class Kind : uint64_t { head, body, notice };
-uint64_t tag_of(Kind kind, int from, Lane lane) {
-  return uint64_t(kind) << 56 | uint64_t(lane) << 48 | uint64_t(uint32_t(from));
-}
-
 void check_ucx(const Ucx& ucx, ucs_status_t status, std::string_view what) {
   check(status == UCS_OK, Exit::rank, "[ucx] {}: {}", what, ucx.ucs_status_string(status));
 }
@@ -76,6 +71,12 @@ bool moves_data(Lane lane) { return lane != Lane::load && lane != Lane::copy; }
 
 }  // namespace
 
+enum class Port::Kind : uint64_t { head, body, notice };
+
+uint64_t Port::tag_of(Kind kind, int from, Lane lane) {
+  return uint64_t(kind) << 56 | uint64_t(lane) << 48 | uint64_t(uint32_t(from));
+}
+
 struct Port::Transfer {
   RemotePort peer;
   bool sends = false;
@@ -85,7 +86,7 @@ struct Port::Transfer {
 
 struct Port::Peer {
   ucp_ep_h end = nullptr;
-  const char* broken = nullptr;
+  ucs_status_t broken = UCS_OK;
   uint32_t sent = 0, had = 0;  // messages
   MessageHeader notice, own_notice;
   void *notice_request = nullptr, *own_notice_request = nullptr;
@@ -123,23 +124,31 @@ Port::Peer& Port::peer(const RemotePort& remote) {
   params.address = reinterpret_cast<const ucp_address_t*>(network_.introduction(remote).data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.arg = found.get();
-  params.err_handler.cb = [](void* peer, ucp_ep_h, ucs_status_t status) {
-    static_cast<Peer*>(peer)->broken = ucx().ucs_status_string(status);
-  };
+  params.err_handler.cb = [](void* peer, ucp_ep_h, ucs_status_t status) { static_cast<Peer*>(peer)->broken = status; };
   check_ucx(ucx_, ucx_.ucp_ep_create(ucp_worker_h(worker_), &params, &found->end),
             fmt::format("connection to rank {}", remote.rank));
-  found->notice_request =
-      begin(false, nullptr, tag_of(Kind::notice, remote.rank, remote.lane), &found->notice, sizeof found->notice);
+  found->notice_request = receive(remote, Kind::notice, &found->notice, sizeof found->notice);
   return *found;
 }
 
-void* Port::begin(bool sends, void* end, uint64_t tag, void* bytes, size_t count) {
+void* Port::send(const RemotePort& to, Kind kind, const void* bytes, size_t count) {
   const ucp_request_param_t plain{};
-  void* request = sends ? ucx_.ucp_tag_send_nbx(ucp_ep_h(end), bytes, count, tag, &plain)
-                        : ucx_.ucp_tag_recv_nbx(ucp_worker_h(worker_), bytes, count, tag, UINT64_MAX, &plain);
+  const uint64_t tag = tag_of(kind, network_.world().rank(), lane_);
+  return under_way(ucx_.ucp_tag_send_nbx(peer(to).end, bytes, count, tag, &plain), to.rank, "send");
+}
+
+void* Port::receive(const RemotePort& from, Kind kind, void* bytes, size_t count) {
+  const ucp_request_param_t plain{};
+  const uint64_t tag = tag_of(kind, from.rank, from.lane);
+  void* request = ucx_.ucp_tag_recv_nbx(ucp_worker_h(worker_), bytes, count, tag, UINT64_MAX, &plain);
   // A body that came before it was asked for, and is longer: its header says so, and is compared before it.
-  if (!sends && UCS_PTR_IS_ERR(request) && UCS_PTR_STATUS(request) == UCS_ERR_MESSAGE_TRUNCATED) return nullptr;
-  if (UCS_PTR_IS_ERR(request)) check_ucx(ucx_, UCS_PTR_STATUS(request), sends ? "send" : "receive");
+  if (UCS_PTR_IS_ERR(request) && UCS_PTR_STATUS(request) == UCS_ERR_MESSAGE_TRUNCATED) return nullptr;
+  return under_way(request, from.rank, "receive");
+}
+
+// A connection may be known as broken before anything waits for it.
+void* Port::under_way(void* request, int peer, const char* what) const {
+  if (UCS_PTR_IS_ERR(request)) give_up(peer, fmt::format("[ucx] {}", what), UCS_PTR_STATUS(request));
   return request;
 }
 
@@ -152,22 +161,18 @@ Port::Transfer* Port::take(const RemotePort& peer, const MessageHeader& header, 
 }
 
 Port::Transfer* Port::begin_send(const RemotePort& to, const MessageHeader& header, const std::byte* bytes) {
-  Peer& p = peer(to);
   Transfer* t = take(to, header, true);
-  const int own = network_.world().rank();
-  t->head = begin(true, p.end, tag_of(Kind::head, own, lane_), &t->header, sizeof t->header);
-  if (header.part_bytes)
-    t->body = begin(true, p.end, tag_of(Kind::body, own, lane_), const_cast<std::byte*>(bytes), header.part_bytes);
-  ++p.sent;
+  t->head = send(to, Kind::head, &t->header, sizeof t->header);
+  if (header.part_bytes) t->body = send(to, Kind::body, bytes, header.part_bytes);
+  ++peer(to).sent;
   return t;
 }
 
 Port::Transfer* Port::begin_receive(const RemotePort& from, const MessageHeader& expected, std::byte* bytes) {
   peer(from);
   Transfer* t = take(from, expected, false);
-  t->head = begin(false, nullptr, tag_of(Kind::head, from.rank, from.lane), &t->found, sizeof t->found);
-  if (expected.part_bytes)
-    t->body = begin(false, nullptr, tag_of(Kind::body, from.rank, from.lane), bytes, expected.part_bytes);
+  t->head = receive(from, Kind::head, &t->found, sizeof t->found);
+  if (expected.part_bytes) t->body = receive(from, Kind::body, bytes, expected.part_bytes);
   return t;
 }
 
@@ -184,8 +189,7 @@ void Port::wait(Transfer* t, const std::string& group) {
 void Port::flush(const std::string& group) {
   const ucp_request_param_t plain{};
   Transfer all{{network_.world().rank(), lane_}, true, {}, {}, nullptr, nullptr};
-  all.head = ucx_.ucp_worker_flush_nbx(ucp_worker_h(worker_), &plain);
-  if (UCS_PTR_IS_ERR(all.head)) check_ucx(ucx_, UCS_PTR_STATUS(all.head), "flush");
+  all.head = under_way(ucx_.ucp_worker_flush_nbx(ucp_worker_h(worker_), &plain), all.peer.rank, "flush");
   await(all.head, all, group);
 }
 
@@ -195,7 +199,7 @@ void Port::await(void*& request, Transfer& t, const std::string& group) {
     const ucs_status_t status = ucx_.ucp_request_check_status(request);
     if (status != UCS_INPROGRESS) {
       ucx_.ucp_request_free(std::exchange(request, nullptr));
-      if (status != UCS_OK) give_up(t, group, ucx_.ucs_status_string(status));
+      if (status != UCS_OK) give_up(t.peer.rank, fmt::format("[{}] {}", group, describe(t.header)), status);
     } else if (ucx_.ucp_worker_progress(ucp_worker_h(worker_))) {
       idle = 0;
     } else if (++idle > spins_) {
@@ -216,20 +220,19 @@ void Port::look(Transfer& t, const std::string& group, int ticks) {
   const auto found = peers_.find(t.peer);
   if (found == peers_.end()) return;
   Peer& p = *found->second;
-  if (p.broken) give_up(t, group, p.broken);
+  if (p.broken != UCS_OK) give_up(t.peer.rank, fmt::format("[{}] {}", group, describe(t.header)), p.broken);
   if (t.sends || !t.head) return;
   if (ticks == kNoticeAfter && !p.own_notice_request) {
     p.own_notice = t.header;
     p.own_notice.had = p.had;
-    p.own_notice_request =
-        begin(true, p.end, tag_of(Kind::notice, network_.world().rank(), lane_), &p.own_notice, sizeof p.own_notice);
+    p.own_notice_request = send(t.peer, Kind::notice, &p.own_notice, sizeof p.own_notice);
   }
   for (void** request : {&p.own_notice_request, &p.notice_request})
     if (*request && ucx_.ucp_request_check_status(*request) != UCS_INPROGRESS)
       ucx_.ucp_request_free(std::exchange(*request, nullptr));
   if (ticks <= kNoticeAfter || p.notice_request) return;
   if (p.notice.had == p.sent) refuse(t, p.notice, group);
-  p.notice_request = begin(false, nullptr, tag_of(Kind::notice, t.peer.rank, t.peer.lane), &p.notice, sizeof p.notice);
+  p.notice_request = receive(t.peer, Kind::notice, &p.notice, sizeof p.notice);
 }
 
 void Port::compare(const Transfer& t, const std::string& group) const {
@@ -256,13 +259,13 @@ void Port::refuse(const Transfer& t, const MessageHeader& found, const std::stri
 }
 
 // A connection that breaks is mostly a rank that died, and the exchange is about to say so.
-void Port::give_up(const Transfer& t, const std::string& group, const char* why) const {
+void Port::give_up(int peer, const std::string& what, int status) const {
   const ShmWorld& world = network_.world();
   const auto end = std::chrono::steady_clock::now() + kWordOfDeath;
   while (!world.failed() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kTick);
-  const std::string what = fmt::format("[{}] {}", group, describe(t.header));
   if (world.failed()) world.throw_failure(what, world.rank());
-  fail(Exit::rank, "{}: rank {} has left or cannot be reached: {}", what, t.peer.rank, why);
+  fail(Exit::rank, "{}: rank {} has left or cannot be reached: {}", what, peer,
+       ucx_.ucs_status_string(ucs_status_t(status)));
 }
 
 Network::Network(Exchange& exchange, const ShmWorld& world, const std::string& address)

@@ -57,15 +57,20 @@ class Port {
 
  private:
   struct Peer;
+  enum class Kind : uint64_t;  // of a message
+  static uint64_t tag_of(Kind, int from, Lane);
   Peer& peer(const RemotePort&);
   Transfer* take(const RemotePort&, const MessageHeader&, bool sends);
-  void* begin(bool sends, void* end, uint64_t tag, void* bytes, size_t count);
+  // A request, or null where it is done at once.
+  void* send(const RemotePort& to, Kind, const void* bytes, size_t count);
+  void* receive(const RemotePort& from, Kind, void* bytes, size_t count);
+  void* under_way(void* request, int peer, const char* what) const;  // throws where it is an error
   void await(void*& request, Transfer&, const std::string& group);
   void sleep();
   void look(Transfer&, const std::string& group, int ticks);  // whether the awaited one waits for this rank
   void compare(const Transfer&, const std::string& group) const;
   [[noreturn]] void refuse(const Transfer&, const MessageHeader& theirs, const std::string& group) const;
-  [[noreturn]] void give_up(const Transfer&, const std::string& group, const char* why) const;
+  [[noreturn]] void give_up(int peer, const std::string& what, int status) const;
 
   const Network& network_;
   const Ucx& ucx_;

@@ -162,6 +162,34 @@ TEST_CASE("a rank that gives up, and an abort from another thread, end all waits
   }
 }
 
+TEST_CASE("a message to a rank whose connection broke while another was awaited waits for the word of why") {
+  using std::this_thread::sleep_for, std::chrono::milliseconds;
+  run_ranks(3, [](Exchange& exchange) {
+    auto rank = std::make_unique<HostsRank>(exchange, Hosts{0, 1, 2});
+    auto comm = rank->comm();
+    comm->barrier(rank->lane());
+    rank->drain();
+    exchange.all_gather("ready");
+    if (rank->rank() == 1) {
+      rank->world().abort("silent");  // known on its own host only
+      comm.reset();
+      rank.reset();
+      sleep_for(milliseconds(600));
+      return exchange.leave("disk full");
+    }
+    if (rank->rank() == 2) {
+      sleep_for(milliseconds(300));
+      comm->send(rank->lane(), rank->take(DType::f32, 16), 0);
+    } else {
+      comm->recv(rank->lane(), rank->take(DType::f32, 16), 2);
+      comm->send(rank->lane(), rank->take(DType::f32, 16), 1);
+    }
+    comm->barrier(rank->lane());
+    const std::string found = rank->error(exchange);
+    expect(found.find("disk full") != found.npos, found);
+  });
+}
+
 TEST_CASE("a host that does not hold neighbouring ranks is refused") {
   const GroupName group{"dp of rank 0", 0, {0, 2, 4, 6}};
   REQUIRE(host_spans(group, {0, 0, 0, 0, 1, 1, 1, 1}).size() == 2);
