@@ -20,6 +20,7 @@ struct Options {
   std::vector<std::string> overrides;
   int world = 1, rank = 0;
   int ranks_per_host = 8;
+  std::string machine = "h100", trace;
   bool json = false, text = false, ranks_map = false;
 };
 
@@ -31,11 +32,17 @@ int run(const Options& o) {
   }
   const std::string device = install_device(spec);
   const Planned planned = plan_run(spec, o.world, o.rank);
-  if (o.text) fmt::print("{}", to_text(planned.program));
-  else if (o.json) print_plan_json(planned);
+  if (o.text) {
+    fmt::print("{}", to_text(planned.program));
+    return int(Exit::done);
+  }
+  const Machine& machine = find_machine(o.machine);
+  const ClockedStep step = clock_step(planned, machine);
+  if (!o.trace.empty()) write_clock_trace(o.trace, planned, step);
+  if (o.json) print_plan_json(planned, step, machine);
   else {
     fmt::print("{} on {}\n", o.config, device);
-    print_plan_table(planned);
+    print_plan_table(planned, step, machine);
   }
   return int(Exit::done);
 }
@@ -50,6 +57,9 @@ void add_plan_command(CLI::App& app, int& exit_code) {
   command->add_option("--rank", o->rank, "whose plan")->capture_default_str();
   command->add_flag("--json", o->json, "print one JSON object");
   command->add_flag("--text", o->text, "print the program, instruction by instruction");
+  command->add_option("--machine", o->machine, "whose clock times the step: a100, h100, h200, b200")
+      ->capture_default_str();
+  command->add_option("--trace", o->trace, "write the step's timeline, for Perfetto");
   command->add_flag("--ranks-map", o->ranks_map, "print which rank is where, and in which groups");
   command->add_option("--ranks-per-host", o->ranks_per_host, "for --ranks-map")
       ->check(CLI::PositiveNumber)

@@ -51,7 +51,7 @@ Collective collective_of(const std::string& what) {  // "dp all_reduce f32"
 
 }  // namespace
 
-void print_plan_json(const Planned& p) {
+void print_plan_json(const Planned& p, const ClockedStep& step, const Machine& machine) {
   using Json = nlohmann::ordered_json;
   const ArenaBytes b = arena_bytes(p.program);
   const FlopsPerToken flops = flops_per_token(p.spec.model, p.spec.data.seq_len);
@@ -62,6 +62,9 @@ void print_plan_json(const Planned& p) {
     collectives.push_back(
         {{"axis", c.group}, {"op", c.op}, {"dtype", c.dtype}, {"bytes", count.bytes}, {"count", count.count}});
   }
+  Json stages = Json::array();
+  for (size_t s = 0; s < step.stages.size(); ++s)
+    stages.push_back({{"arena", step.stages[s].arena_bytes}, {"busy_seconds", step.timeline.busy[s]}});
   const RankParameters mine = parameters_of_rank(p);
   const Json out{{"parameters", parameter_count(p.model)},
                  {"parameters_of_rank", {{"held", mine.held}, {"updated", mine.updated}}},
@@ -80,7 +83,11 @@ void print_plan_json(const Planned& p) {
                  {"flops_per_token",
                   {{"simple", flops.simple}, {"exact_full", flops.exact_full}, {"exact_causal", flops.exact_causal}}},
                  {"collectives", collectives},
-                 {"bubble_rate", 0.0},
+                 {"machine", machine.name},
+                 {"makespan_seconds", step.timeline.makespan},
+                 {"exposed_communication_seconds", step.exposed},
+                 {"bubble_rate", step.bubble_rate},
+                 {"stages", stages},
                  {"plan_hash", fmt::format("{:016x}", p.program.hash)},
                  {"fits", fits(p.program)}};
   fmt::print("{}\n", out.dump(1));
@@ -117,7 +124,21 @@ void print_collectives(const Planned& p) {
 
 }  // namespace
 
-void print_plan_table(const Planned& p) {
+namespace {
+
+void print_clock(const Planned& p, const ClockedStep& step, const Machine& machine) {
+  fmt::print("\na step on {} by rooflines: {:.3g} s, of which {:.3g} s is communication that nothing hides\n",
+             machine.name, step.timeline.makespan, step.exposed);
+  if (p.mesh.pp == 1) return;
+  fmt::print("bubble {:.4f}\n  {:<6} {:>12} {:>12}\n", step.bubble_rate, "stage", "arena", "busy");
+  for (size_t s = 0; s < step.stages.size(); ++s)
+    fmt::print("  {:<6} {:>12} {:>11.1f}%\n", s, short_bytes(double(step.stages[s].arena_bytes)),
+               100 * step.timeline.busy[s] / step.timeline.makespan);
+}
+
+}  // namespace
+
+void print_plan_table(const Planned& p, const ClockedStep& step, const Machine& machine) {
   const ArenaBytes b = arena_bytes(p.program);
   const FlopsPerToken flops = flops_per_token(p.spec.model, p.spec.data.seq_len);
   fmt::print("parameters      {} ({})\n", parameter_count(p.model), short_number(double(parameter_count(p.model))));
@@ -142,6 +163,7 @@ void print_plan_table(const Planned& p) {
              short_bytes(double(kAllowanceBytes)));
   print_activations(p);
   print_collectives(p);
+  print_clock(p, step, machine);
   fmt::print("\nplan hash {:016x}; this machine has {}: {}\n", p.program.hash, short_bytes(double(machine_memory())),
              fits(p.program) ? "it fits" : "it does not fit");
 }

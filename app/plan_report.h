@@ -1,10 +1,10 @@
 // What a plan needs and does, in words and as JSON.
 #pragma once
-#include "app/planning.h"
+#include "app/plan_clock.h"
 
 namespace trainer {
 
-void print_plan_table(const Planned&);
-void print_plan_json(const Planned&);
+void print_plan_table(const Planned&, const ClockedStep&, const Machine&);
+void print_plan_json(const Planned&, const ClockedStep&, const Machine&);
 
 }  // namespace trainer

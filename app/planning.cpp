@@ -22,7 +22,9 @@ PlanKey train_key(const RunSpec& spec, int64_t sequences, int replicas) {
         spec.train.micro_batch, replicas, pass, sequences, (sequences / pass + 1) * pass);
   return {StepKind::train, int(sequences / pass), spec.data.seq_len};
 }
-PlanKey evaluate_key(const RunSpec& spec) { return {StepKind::evaluate, 1, spec.data.seq_len}; }
+PlanKey evaluate_key(const RunSpec& spec) {
+  return {StepKind::evaluate, evaluation_microbatches(spec), spec.data.seq_len};
+}
 
 bool evaluates(const RunSpec& spec) { return spec.data.split.has_value() || !spec.data.valid.empty(); }
 

@@ -12,6 +12,7 @@
 #include "app/signals.h"
 #include "app/step_clock.h"
 #include "app/step_control.h"
+#include "app/step_trace.h"
 #include "app/vocabulary.h"
 #include "app/wire.h"
 #include "core/engine/engine.h"
@@ -61,6 +62,7 @@ class Attempt {
       if (stop_ && at_.step < total_) return preempt();
     }
     if (saved_ != at_.step) save();
+    trace();
     check_memory();
     journal_.event("end", at_.step, {{"exit", int(Exit::done)}});
     return Exit::done;
@@ -106,6 +108,7 @@ class Attempt {
     const Control control = step_control(spec_, at_.step, total_);
     StepRecord record;
     record.report = engine_.step(key, control);
+    traced_ = key;
     if (failpoint("gradient", {.step = site.step}).nan) record.report.finite = false;
     if (!record.report.finite) stop_not_finite(key, control);
     at_.tokens += int64_t(record.report.tokens);
@@ -152,8 +155,18 @@ class Attempt {
     journal_.say(fmt::format("{}: saving and stopping",
                              signal ? fmt::format("signal {}", signal) : "another rank was asked to stop"));
     if (saved_ != at_.step) save();
+    trace();
     journal_.event("preempted", at_.step, {{"exit", int(Exit::preempted)}});
     return Exit::preempted;
+  }
+
+  // Of the last step.
+  void trace() {
+    if (!spec_.log.trace || !traced_) return;
+    rig_.device->drain();
+    const Planned& p = rig_.planned;
+    const std::string text = trace_of_step(exchange_, p.mesh, *find_plan(p.program, *traced_), engine_.spans(*traced_));
+    if (reports_) directory_.write("trace.json", text);
   }
 
   // All ranks come here together. Each looks at what it computes; the first with an answer is heard, and rank 0 says
@@ -201,8 +214,9 @@ class Attempt {
   TokenFeed feed_;
   Checkpoints checkpoints_;
   Engine engine_;
-  int64_t saved_ = -1;  // the step of the newest checkpoint
-  bool stop_ = false;   // some rank was asked to: all know it from the same outcome
+  int64_t saved_ = -1;             // the step of the newest checkpoint
+  std::optional<PlanKey> traced_;  // the newest training step's
+  bool stop_ = false;              // some rank was asked to: all know it from the same outcome
   Position at_;
   Journal journal_;
   StepClock clock_;

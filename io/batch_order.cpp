@@ -13,6 +13,7 @@ BatchOrder::BatchOrder(Dataset data, const RunSpec& spec, Replica replica)
       vocab_size_(spec.model.vocab_size),
       packing_(spec.data.packing),
       replica_(replica),
+      evaluation_microbatches_(evaluation_microbatches(spec)),
       sizes_(spec),
       train_(data_.train, data_.weights, spec.data.seed),
       valid_(data_.valid, spec.train.eval_sequences) {
@@ -27,19 +28,20 @@ int64_t BatchOrder::microbatches(int64_t step) const {
 }
 
 int64_t BatchOrder::evaluation_passes() const {
-  const int64_t per_pass = micro_batch_ * replica_.count;
+  const int64_t per_pass = micro_batch_ * replica_.count * evaluation_microbatches_;
   return (valid_.sequences() + per_pass - 1) / per_pass;
 }
 
 BatchId BatchOrder::next(const BatchId& id) const {
-  if (id.split == Split::valid) return {Split::valid, id.step + 1 < evaluation_passes() ? id.step + 1 : 0, 0};
-  if (id.microbatch + 1 < microbatches(id.step)) return {Split::train, id.step, id.microbatch + 1};
-  return {Split::train, id.step + 1, 0};
+  const bool valid = id.split == Split::valid;
+  if (id.microbatch + 1 < (valid ? evaluation_microbatches_ : microbatches(id.step)))
+    return {id.split, id.step, id.microbatch + 1};
+  return {id.split, valid && id.step + 1 == evaluation_passes() ? 0 : id.step + 1, 0};
 }
 
 int64_t BatchOrder::first_sequence(const BatchId& id) const {
   const int64_t before = id.split == Split::train ? sizes_.sequences_before(id.step) : 0;
-  const int64_t pass = id.split == Split::train ? id.microbatch : id.step;
+  const int64_t pass = id.microbatch + (id.split == Split::train ? 0 : id.step * evaluation_microbatches_);
   return before + (pass * replica_.count + replica_.index) * micro_batch_;
 }
 

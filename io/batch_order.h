@@ -11,7 +11,7 @@ struct Replica {
   int index = 0, count = 1;
 };
 
-// Micro-batch `microbatch` of a training step, or of evaluation pass `step` (whose microbatch is 0).
+// Micro-batch `microbatch` of a training step, or of evaluation pass `step`.
 struct BatchId {
   Split split = Split::train;
   int64_t step = 0;
@@ -43,6 +43,7 @@ class BatchOrder {
   int64_t micro_batch_, seq_len_, vocab_size_;
   Packing packing_;
   Replica replica_;
+  int64_t evaluation_microbatches_;  // of a pass, per replica
   StepSizes sizes_;
   TrainOrder train_;
   ValidOrder valid_;

@@ -79,9 +79,10 @@ void TokenFeed::write(Split split, int64_t step, int microbatch, const Batch& ba
 void TokenFeed::remember(const ReadBatch& read) {
   const std::scoped_lock lock(mutex_);
   StepHash& entry = hashes_[size_t(read.id.step) % kRemembered];
-  if (read.id.microbatch == 0) entry = {.step = read.id.step};
-  if (entry.step != read.id.step || entry.microbatches != read.id.microbatch) return;  // filled again, for other fields
-  ++entry.microbatches;
+  if (entry.step != read.id.step)
+    entry = {.step = read.id.step, .holds = std::vector<bool>(size_t(microbatches(read.id.step)))};
+  if (entry.holds[size_t(read.id.microbatch)]) return;
+  entry.holds[size_t(read.id.microbatch)] = true;
   entry.hash += read.hash;
 }
 
@@ -97,7 +98,7 @@ double TokenFeed::waited_seconds() { return 1e-9 * double(waited_nanoseconds_.ex
 uint64_t TokenFeed::data_hash(int64_t step) const {
   const std::scoped_lock lock(mutex_);
   const StepHash& entry = hashes_[size_t(step) % kRemembered];
-  assert(entry.step == step && entry.microbatches == microbatches(step));
+  assert(entry.step == step && std::count(entry.holds.begin(), entry.holds.end(), true) == microbatches(step));
   return entry.hash;
 }
 

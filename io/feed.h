@@ -33,8 +33,8 @@ class TokenFeed final : public HostFeed {
   // How long the lane waited for data since this was last asked.
   double waited_seconds();
   // Of the sequences this replica trained on in `step`: a sum over them, so neither micro-batches nor their order
-  // matter, and the sum over replicas is the step's hash. REQUIRES: all micro-batches of `step` were filled in order,
-  // and at most 15 steps since.
+  // matter, and the sum over replicas is the step's hash. REQUIRES: all micro-batches of `step` were filled, and
+  // at most 15 steps since.
   uint64_t data_hash(int64_t step) const;
   // Samples of the step, in the order of micro-batches and rows, numbered through all training sources.
   std::vector<int64_t> sample_ids(int64_t step) const;
@@ -42,7 +42,7 @@ class TokenFeed final : public HostFeed {
  private:
   struct StepHash {
     int64_t step = -1;
-    int microbatches = 0;  // that it holds
+    std::vector<bool> holds;  // by micro-batch: a schedule may fill them in another order, and some of them twice
     uint64_t hash = 0;
   };
   static constexpr size_t kRemembered = 16;

@@ -23,4 +23,7 @@ class StepSizes {
   std::vector<Phase> phases_;  // one per change of the batch; ascending
 };
 
+// Of an evaluation's pass: as many as fill the pipeline.
+inline int evaluation_microbatches(const RunSpec& spec) { return int(spec.parallel.pp); }
+
 }  // namespace trainer

@@ -17,7 +17,7 @@ class MeterGroups final : public Groups {
   Comm& pipe(int from, int to, bool gradient) override;
 
  private:
-  Comm& open(const std::string& name, const GroupName&);
+  Comm& open(const MeterComm::Label&, const GroupName&);
   MeterCounts& counts_;
   const Mesh mesh_;
   const Stages& stages_;

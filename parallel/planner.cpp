@@ -49,12 +49,7 @@ class Planner {
   }
   Mesh mesh(int stage) const { return Mesh::of(request_.spec, request_.world, 0).at_stage(stage); }
   World world(const std::vector<Program>& stages) const {
-    World w{request_.spec, request_.model, schedule_, {}, {}};
-    for (size_t s = 0; s < stages.size(); ++s) {
-      w.meshes.push_back(mesh(int(s)).stage_alone(int(s)));
-      w.programs.push_back(&stages[s]);
-    }
-    return w;
+    return world_of_stages(request_.spec, request_.model, mesh(0), stages);
   }
 
  private:
@@ -79,7 +74,7 @@ class Planner {
       link(p);
     }
     for (size_t k = 0; k < request_.keys.size(); ++k) {
-      const Timeline t = clock_world(world(all), request_.keys[k], {.anchored = true});
+      const Timeline t = clock_world(world(all), request_.keys[k], Costs{}, Anchored::yes);
       check(t.stuck.empty(), Exit::spec, "[planner] the schedule itself deadlocks:{}", t.stuck);
       for (size_t s = 0; s < all.size(); ++s) {
         Code& code = all[s].plans[k].second.code;
@@ -137,6 +132,8 @@ Program make_program(const PlanRequest& r, int rank) {
   verify(p);
   return p;
 }
+
+std::vector<Program> make_stage_programs(const PlanRequest& r) { return Planner(r).stages(); }
 
 std::vector<Program> make_programs(const PlanRequest& r) {
   const std::vector<Program> stages = Planner(r).stages();

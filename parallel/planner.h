@@ -20,6 +20,8 @@ struct PlanRequest {
 
 // The world is sound (verify_world) and the rank's program proven (verify). Throws Error(spec).
 Program make_program(const PlanRequest&, int rank);
+// Of one rank of each stage, the first: every other rank of a stage runs the same instructions. Not proven.
+std::vector<Program> make_stage_programs(const PlanRequest&);
 // Of all ranks; not proven, for whoever asks for a world wants to look at it.
 std::vector<Program> make_programs(const PlanRequest&);
 

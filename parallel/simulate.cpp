@@ -57,12 +57,11 @@ std::tuple<int, int, int, int> subject(const Instr& i) {
 
 class Clock {
  public:
-  Clock(const World& w, const PlanKey& key, const Costs& c)
-      : world_(w), costs_(c), stages_(w.spec, w.model, w.schedule, key.microbatches) {
+  Clock(const World& w, const PlanKey& key, const Durations& durations, Anchored anchored)
+      : durations_(durations), anchored_(anchored), stages_(w.spec, w.model, w.schedule, key.microbatches) {
     ranks_.resize(w.programs.size());
     for (size_t r = 0; r < ranks_.size(); ++r) open(ranks_[r], w.meshes[r], *w.programs[r], key);
     meetings_.resize(directory_.count());
-    count_halves();
   }
 
   Timeline run() {
@@ -114,33 +113,6 @@ class Clock {
       r.group.push_back(directory_.of(mesh, stages_, code[id]));
     }
   }
-  // How many blocks of each position have each half: a stage's b and w are shared among them.
-  void count_halves() {
-    for (int q = 0; q < stages_.positions(); ++q) {
-      auto& [inputs, weights] = halves_.emplace_back();
-      for (int b = stages_.blocks(q).first; b < stages_.blocks(q).end; ++b) {
-        const BlockLayout l = world_.model.blocks[size_t(b)]->layout();
-        inputs += l.has_input_half;
-        weights += l.has_weight_half;
-      }
-    }
-  }
-  double cost(const Rank& r, const Instr& i) const {
-    if (in_pipe(i.verb)) return costs_.comm;
-    if (i.verb == Verb::gather || i.verb == Verb::reduce || i.verb == Verb::tie) return costs_.collective;
-    if (i.verb == Verb::snapshot) return costs_.snapshot;
-    if (i.block < 0) return 0;
-    const int q = stages_.position(r.mesh.stage, i.chunk);
-    const auto [first, end] = stages_.blocks(q);
-    const auto [inputs, weights] = halves_[size_t(q)];
-    const double chunks = stages_.shape().chunks;
-    switch (i.verb) {
-      case Verb::forward: return costs_.f / chunks / (end - first);
-      case Verb::recompute: return costs_.recompute / chunks / inputs;
-      case Verb::backward_input: return costs_.b / chunks / inputs;
-      default: return costs_.w / chunks / weights;
-    }
-  }
   void finish(Rank& r, size_t l, double start, double end) {
     const InstrId id = r.queue[l][r.head[l]++];
     r.done[id] = r.clock[l] = end;
@@ -157,7 +129,7 @@ class Clock {
       if (d < 0) return -1;
       start = std::max(start, d);
     }
-    if (costs_.anchored && i.lane != Lane::compute && r.anchor[id] >= 0) {
+    if (anchored_ == Anchored::yes && i.lane != Lane::compute && r.anchor[id] >= 0) {
       const auto anchor = size_t(r.anchor[id]);
       if (r.done[anchor] < 0) return -1;
       start = std::max(start, r.begun[anchor].first);
@@ -173,7 +145,7 @@ class Clock {
     const Directory::Group group = r.group[id];
     if (group.size == 1) {
       ++count_;
-      finish(r, l, start, start + cost(r, i));
+      finish(r, l, start, start + durations_.of(r.mesh, i));
       return true;
     }
     meet(r, l, id, start, group);
@@ -193,7 +165,7 @@ class Clock {
     r.waiting[l] = true;
     if (int(m.here.size()) < group.size) return;
     ++count_;  // those who meet share it
-    const double end = m.start + cost(r, i);
+    const double end = m.start + durations_.of(r.mesh, i);
     for (const auto& [rank, lane] : m.here) finish(*rank, lane, m.start, end);
     m = {};
   }
@@ -201,7 +173,11 @@ class Clock {
     auto& order = t.order.emplace_back(r.plan->code.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](InstrId a, InstrId b) { return r.begun[a] < r.begun[b]; });
-    for (double d : r.done) t.makespan = std::max(t.makespan, d);
+    auto& spans = t.spans.emplace_back();
+    for (size_t id = 0; id < r.done.size(); ++id) {
+      spans.push_back({r.begun[id].first, r.done[id]});
+      t.makespan = std::max(t.makespan, r.done[id]);
+    }
     t.busy.push_back(r.busy);
     for (size_t l = 0; l < kLanes; ++l)
       if (r.head[l] < r.queue[l].size())
@@ -209,13 +185,12 @@ class Clock {
   }
 
   using Code = std::vector<Instr>;
-  const World& world_;
-  const Costs costs_;
+  const Durations& durations_;
+  const Anchored anchored_;
   const Stages stages_;
   Directory directory_;
   std::vector<Rank> ranks_;
   std::vector<Meeting> meetings_;
-  std::vector<std::pair<int, int>> halves_;  // per position: blocks with an input half, with a weight half
   size_t count_ = 0;
 };
 
@@ -234,6 +209,15 @@ void check_norms(const World& w, const PlanKey& key) {
 
 }  // namespace
 
+World world_of_stages(const RunSpec& spec, const Model& model, const Mesh& first, const std::vector<Program>& stages) {
+  World w{spec, model, find_schedule(spec.parallel.pipeline.schedule), {}, {}};
+  for (size_t s = 0; s < stages.size(); ++s) {
+    w.meshes.push_back(first.stage_alone(int(s)));
+    w.programs.push_back(&stages[s]);
+  }
+  return w;
+}
+
 World world_of(const RunSpec& spec, const Model& model, const std::vector<Program>& all_ranks) {
   World w{spec, model, find_schedule(spec.parallel.pipeline.schedule), {}, {}};
   for (const Program& p : all_ranks) {
@@ -243,11 +227,18 @@ World world_of(const RunSpec& spec, const Model& model, const std::vector<Progra
   return w;
 }
 
-Timeline clock_world(const World& w, const PlanKey& key, const Costs& c) { return Clock(w, key, c).run(); }
+Timeline clock_world(const World& w, const PlanKey& key, const Durations& durations, Anchored anchored) {
+  return Clock(w, key, durations, anchored).run();
+}
+
+Timeline clock_world(const World& w, const PlanKey& key, const Costs& costs, Anchored anchored) {
+  const Stages stages(w.spec, w.model, w.schedule, key.microbatches);
+  return clock_world(w, key, UniformDurations(stages, w.model, costs), anchored);
+}
 
 void verify_world(const World& w) {
   for (const auto& [key, plan] : w.programs.at(0)->plans) {
-    const Timeline t = clock_world(w, key, {});
+    const Timeline t = clock_world(w, key, Costs{});
     check(t.stuck.empty(), Exit::spec, "[verify] a {} step deadlocks:{}", name_of(key.kind), t.stuck);
     check_norms(w, key);
   }

@@ -45,12 +45,12 @@ constexpr size_t kCommandBytes = 512;
 void MeterComm::count(Stream& stream, const What& w) {
   if (size_ == 1) return;  // a group of one does nothing
   stream.submit(nullptr, nullptr, kCommandBytes);
-  const std::string what = fmt::format("{} {} {}", group_, w.op, name_of(w.full.dtype));
-  CollectiveCount& c = counts_.collectives[what];
+  const std::string what = fmt::format("{} {}", w.op, name_of(w.full.dtype));
+  CollectiveCount& c = counts_.collectives[label_.axis + " " + what];
   ++c.count;
   c.bytes += double(w.full.bytes());
   c.moved += w.moved;
-  counts_.trace += fmt::format("{} {} {}\n", what, w.full.elements(), w.peer);
+  counts_.trace += fmt::format("{} {} {} {}\n", label_.name, what, w.full.elements(), w.peer);
 }
 void MeterComm::all_gather(Stream& s, Tensor, Tensor full) {
   count(s, {"all_gather", full, moved_by_gather(int64_t(full.bytes()), size_)});

@@ -64,11 +64,14 @@ class MeterDevice final : public Device {
   alignas(64) std::array<std::byte, kPageBytes> page_{};
 };
 
-// A communicator that writes its calls down. `group` names it in the trace and in the counts ("dp").
+// A communicator that writes its calls down: in the counts by its axis ("pp"), in the trace by its name ("act 0>1").
 class MeterComm final : public Comm {
  public:
-  MeterComm(std::string group, int rank, int size, MeterCounts& counts)
-      : group_(std::move(group)), rank_(rank), size_(size), counts_(counts) {}
+  struct Label {
+    std::string axis, name;
+  };
+  MeterComm(Label label, int rank, int size, MeterCounts& counts)
+      : label_(std::move(label)), rank_(rank), size_(size), counts_(counts) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void all_gather(Stream&, Tensor shard, Tensor full) override;
@@ -90,9 +93,20 @@ class MeterComm final : public Comm {
     int peer = -1;
   };
   void count(Stream&, const What&);
-  std::string group_;
+  const Label label_;
   int rank_, size_;
   MeterCounts& counts_;
+};
+
+// One rank on the meter.
+class MeterGroupsOfOne final : public Groups {
+ public:
+  explicit MeterGroupsOfOne(MeterCounts& counts) : comm_({"self", "self"}, 0, 1, counts) {}
+  Comm& on(Axis, Lane) override { return comm_; }
+  Comm& pipe(int, int, bool) override { return comm_; }  // nobody is at the other end
+
+ private:
+  MeterComm comm_;
 };
 
 }  // namespace trainer

@@ -19,6 +19,16 @@ std::span<const Tensor> part(const std::vector<Tensor>& v, Range r) {
   return std::span(v).subspan(r.begin, r.end - r.begin);
 }
 
+// The lane writes the time when it gets here.
+void stamp(Stream& lane, int64_t& at) {
+  int64_t* const place = &at;
+  lane.submit(
+      [](Stream&, const void* args) {
+        **static_cast<int64_t* const*>(args) = std::chrono::steady_clock::now().time_since_epoch().count();
+      },
+      &place, sizeof place);
+}
+
 void add_stop(const void* flag, int64_t, Outcome& outcome) {
   outcome.stop_requested += static_cast<const std::atomic<int>*>(flag)->load(std::memory_order_relaxed) != 0;
 }
@@ -34,10 +44,13 @@ Engine::Engine(const Program& program, const RunSpec& spec, const Mesh& mesh, co
       to_(to),
       base_(base_of(to.device)),
       page_(*reinterpret_cast<HostPage*>(to.device.page().data())) {
+  check(!spec.log.trace || to.device.kind() != DeviceKind::cuda, Exit::spec,
+        "log.trace: the lanes of a GPU are not traced yet; remove it, or set device.kind=cpu");
   for (const auto& block : model.blocks) layouts_.push_back(block->layout());
   for (const Bucket& bucket : program.buckets) shared_.push_back(shared_runs(bucket, model));
   for (const auto& [key, plan] : program.plans) {
-    prepared_[{key.kind, key.microbatches, key.seq_len}] = {&plan, resolve(plan, program, model, layouts_, base_)};
+    prepared_[{key.kind, key.microbatches, key.seq_len}] = {&plan, resolve(plan, program, model, layouts_, base_),
+                                                            std::vector<Stamps>(spec.log.trace ? plan.code.size() : 0)};
     done_.resize(std::max(done_.size(), plan.code.size()));
   }
 }
@@ -82,10 +95,18 @@ void Engine::issue_plan(const PlanKey& key, const Control& control) {
     for (int l = 0; l < kLanes; ++l)
       if (instr.seam >> l & 1) lane.wait(before[size_t(l)]);
     for (uint32_t w = instr.waits[0]; w < instr.waits[1]; ++w) lane.wait(done_[p.plan->edges[w]]);
+    if (!p.stamps.empty()) stamp(lane, p.stamps[id].begin);
     issue({p, instr, id, key, control, lane});
+    if (!p.stamps.empty()) stamp(lane, p.stamps[id].end);
     if (p.views.awaited[id]) done_[id] = lane.record();
     if (instr.verb == Verb::agree) agreed_ = done_[id];
   }
+}
+
+std::vector<Span> Engine::spans(const PlanKey& key) {
+  std::vector<Span> spans;
+  for (const Stamps& s : prepared(key).stamps) spans.push_back({double(s.begin) * 1e-9, double(s.end) * 1e-9});
+  return spans;
 }
 
 void Engine::issue(const Call& call) {

@@ -39,6 +39,10 @@ class Engine {
   // Issues it without waiting: what the planner runs on the meter.
   void issue_plan(const PlanKey&, const Control& control);
 
+  // With log.trace: when each instruction of the plan with this key ran last. REQUIRES: it ran, and the lanes are
+  // drained.
+  std::vector<Span> spans(const PlanKey&);
+
   // Runs the plan again, one instruction at a time, and names the first whose output is not finite ("forward of
   // layers.3.attention, micro-batch 0"), or the parameter whose weight was not finite before the step. Nothing if all
   // is finite. The update is left out, so the state stays as it is.
@@ -46,9 +50,13 @@ class Engine {
   std::optional<std::string> find_nonfinite(const PlanKey&, const Control& control);
 
  private:
+  struct Stamps {
+    int64_t begin = 0, end = 0;  // nanoseconds of a steady clock
+  };
   struct Prepared {
     const Plan* plan;
     ResolvedPlan views;
+    mutable std::vector<Stamps> stamps;  // by instruction; empty: not traced
   };
   struct Call {  // one instruction of one step
     const Prepared& prepared;

@@ -38,13 +38,6 @@ int64_t cache_rows(const Model& model) {
     if (const BlockLayout l = block->layout(); !l.cache.empty()) return l.cache.front().shape[0];
   return 1;
 }
-// One rank, on the meter.
-struct GroupOfOne final : Groups {
-  explicit GroupOfOne(MeterCounts& counts) : comm("self", 0, 1, counts) {}
-  Comm& on(Axis, Lane) override { return comm; }
-  Comm& pipe(int, int, bool) override { fail(Exit::usage, "[forward pass] one rank has no pipe"); }
-  MeterComm comm;
-};
 
 }  // namespace
 
@@ -71,7 +64,7 @@ ForwardLayout lay_out_forward(Program state, const Model& model, int64_t rows) {
   f.logits = arena.take(size_t(f.logits_shape.elements()) * 4);
 
   MeterDevice meter;  // says how much scratch the kernels want
-  GroupOfOne groups(meter.counts());
+  MeterGroupsOfOne groups(meter.counts());
   ForwardPass(f, model, meter, groups).run(Phase::evaluate);
   if (rows == 1)
     ForwardPass(f, model, meter, groups).run(Phase::generate, cache_rows(model) - 1);  // one row: it can decode

@@ -1,6 +1,7 @@
 #include "core/model/model.h"
 
 #include "core/base/error.h"
+#include "core/model/block_cost.h"
 #include "core/model/families.h"
 
 namespace trainer {
@@ -35,6 +36,9 @@ Model build_model(const RunSpec& spec, const Mesh& mesh) {
   Model model = builder.take();
   const int64_t wanted = parameter_count(spec.model), built = parameter_count(model);
   check(wanted == built, Exit::spec, "model: the spec has {} parameters, the built model {}", wanted, built);
+  if (spec.parallel.pp > 1)
+    for (const BlockCost& c : block_costs(spec, model))
+      model.flops.push_back(c.forward.flops + c.backward_input.flops + c.backward_weight.flops);
   return model;
 }
 

@@ -17,6 +17,7 @@ struct Model {
   std::vector<std::unique_ptr<Block>> blocks;
   std::vector<int> layer;
   int64_t parameters = 0;  // of the whole model: a slice of tp may have nothing of a tensor
+  std::vector<double> flops;  // by block, of a micro-batch's forward and backward: what pipelines are cut by
 };
 
 // The shapes of this rank, for micro-batches of `train.micro_batch` x `data.seq_len`. Throws Error(spec) where the spec and the

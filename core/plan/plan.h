@@ -132,6 +132,10 @@ struct ArenaBytes {
   size_t weights = 0, master = 0, gradients = 0, moments = 0, activations = 0, staging = 0, scratch = 0, control = 0;
 };
 
+struct Span {  // when an instruction ran, in seconds: on a clock, or in a run
+  double begin = 0, end = 0;
+};
+
 // Small questions that several passes ask.
 int bucket_of(const Program&, ParamId);                                      // -1: none
 const StateSlot* find_state(const Program&, int bucket, int index);          // nullptr: not on this rank

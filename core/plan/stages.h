@@ -1,5 +1,6 @@
-// Which part of the model a stage holds: layers are cut evenly over the positions of the pipeline, and the schedule
-// says which stage runs which position. The embedding goes with the first layer, the head with the last.
+// Which part of the model a stage holds: layers are cut over the positions of the pipeline (parallel.pipeline.split),
+// and the schedule says which stage runs which position. The embedding goes with the first layer, the head with the
+// last.
 #pragma once
 #include <vector>
 

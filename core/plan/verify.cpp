@@ -36,7 +36,7 @@ class Lifetimes {
     }
     for (SlotId s = 0; s < state_.size(); ++s)
       if (state_[s].life == Life::live && !outlives(plan_.slots[s].kind))
-        refuse("{} is never freed", to_text(plan_.slots[s]));
+        refuse("{}: {} is never freed", where(plan_, state_[s].born), to_text(plan_.slots[s]));
   }
 
  private:
@@ -44,6 +44,7 @@ class Lifetimes {
   struct State {
     Life life = Life::unborn;
     size_t offset = 0;
+    InstrId born = 0;
   };
   void touch(InstrId id, const Use& u) {
     const Slot& s = plan_.slots[u.slot];
@@ -55,7 +56,7 @@ class Lifetimes {
     }
     if (u.access != Access::write && s.kind != SlotClass::state)
       refuse("{} uses {}, which nobody wrote", where(plan_, id), to_text(s));
-    now = {Life::live, u.offset};
+    now = {Life::live, u.offset, id};
     if (u.offset + s.bytes() > arena_) refuse("{}: {} ends beyond the arena", where(plan_, id), to_text(s));
     const auto after = live_.lower_bound(u.offset);
     const bool overlaps = (after != live_.end() && after->first < u.offset + s.bytes()) ||

@@ -12,10 +12,6 @@ bool other_tokenizer(const RunSpec& s) {
   const std::string& t = s.data.tokenizer;
   return t != "none" && t != "bytes" && t != "chars" && !ends_with(t, ".model");
 }
-bool other_schedule(const RunSpec& s) {
-  const PipelineKind kind = s.parallel.pipeline.schedule;
-  return kind != PipelineKind::one_f_one_b && kind != PipelineKind::gpipe;
-}
 
 struct Unbuilt {
   const char *path, *works, *what;
@@ -25,10 +21,6 @@ constexpr Unbuilt kUnbuilt[] = {
     {"data.tokenizer", "none | bytes | chars | a SentencePiece .model", "another kind of tokenizer", other_tokenizer},
     {"parallel.cp", "1", "context parallelism", [](const RunSpec& s) { return s.parallel.cp > 1; }},
     {"parallel.ep", "1", "expert parallelism", [](const RunSpec& s) { return s.parallel.ep > 1; }},
-    {"parallel.pp", "1", "pipeline parallelism", [](const RunSpec& s) { return s.parallel.pp > 1; }},
-    {"parallel.pipeline.schedule", "1f1b | gpipe", "this schedule", other_schedule},
-    {"parallel.pipeline.virtual_stages", "1", "more than one chunk of a stage",
-     [](const RunSpec& s) { return s.parallel.pipeline.virtual_stages > 1; }},
     {"precision.master", "fp32", "a bf16 master",
      [](const RunSpec& s) { return s.precision.master != Precision::fp32; }},
     {"precision.tf32", "false", "TF32", [](const RunSpec& s) { return s.precision.tf32; }},
@@ -40,7 +32,6 @@ constexpr Unbuilt kUnbuilt[] = {
      [](const RunSpec& s) { return s.checkpoint.fast_every.has_value(); }},
     {"checkpoint.remote", "none", "object storage", [](const RunSpec& s) { return s.checkpoint.remote.has_value(); }},
     {"resilience.spares", "0", "replacing ranks", [](const RunSpec& s) { return s.resilience.spares > 0; }},
-    {"log.trace", "false", "tracing a run", [](const RunSpec& s) { return s.log.trace; }},
     {"device.cuda_graph", "false", "a step as one CUDA graph", [](const RunSpec& s) { return s.device.cuda_graph; }},
     {"device.heuristics", "none", "a file of algorithms",
      [](const RunSpec& s) { return s.device.heuristics.has_value(); }},

@@ -1,6 +1,7 @@
 #include "core/spec/rules.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/spec/table.h"
 
@@ -219,6 +220,15 @@ class Rules {
       refuse({"parallel.pp", "parallel.pipeline.virtual_stages"},
              fmt::format("pp x virtual_stages at most model.num_layers ({})", layers), fmt::format("{}", chunks),
              "a chunk has at least one layer");
+    if (sound({"parallel.pp", "parallel.pipeline.virtual_stages", "parallel.pipeline.split"}) && !pipe.split.empty() &&
+        int64_t(pipe.split.size()) != chunks)
+      refuse({"parallel.pipeline.split"},
+             fmt::format("a number for each of pp x virtual_stages ({}) positions", chunks),
+             fmt::format("{}", pipe.split.size()), "write auto, or one number of layers for each position");
+    const int64_t split = std::accumulate(pipe.split.begin(), pipe.split.end(), int64_t{0});
+    if (sound({"model.num_layers", "parallel.pipeline.split"}) && !pipe.split.empty() && split != layers)
+      refuse({"parallel.pipeline.split"}, fmt::format("numbers whose sum is model.num_layers ({})", layers),
+             fmt::format("{}", split), "each layer lies at one position");
     if (sound({"parallel.dp", "parallel.zero_shard"}) && p.dp && p.zero_shard && *p.dp % *p.zero_shard != 0)
       refuse({"parallel.zero_shard"}, fmt::format("a divisor of parallel.dp ({})", *p.dp),
              fmt::format("{}", *p.zero_shard), "write all, or a divisor");

@@ -98,7 +98,7 @@ enum class PipelineKind : uint8_t {
 struct PipelineSpec {
   PipelineKind schedule = PipelineKind::one_f_one_b;
   int64_t virtual_stages = 1;
-  std::string split = "auto";
+  std::vector<int64_t> split;  // layers of each position of the pipeline; empty: auto
 };
 struct ParallelSpec {
   int64_t tp = 1, cp = 1, ep = 1, pp = 1;

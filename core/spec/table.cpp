@@ -124,7 +124,7 @@ std::vector<Key<RunSpec>> make_table() {
       KEY(train.micro_batch, integer({1, 1 << 20}), "Sequences of a rank in one pass."),
       KEY(train.seed, integer({}), "Of initial weights and dropout."),
       KEY(train.clip, or_word("none", real({.open_low = true})), "Largest global norm of the gradient."),
-      KEY(train.ramp, none_or(list_of(ramp_step(), {.low = 1})), "Smaller batches at the start, in the order of tokens."),
+      KEY(train.ramp, or_empty("none", list_of(ramp_step(), {.low = 1})), "Smaller batches at the start, in the order of tokens."),
       KEY(train.eval_every, or_word("none", steps(1)), "Validate after every so many steps."),
       KEY(train.eval_sequences, or_word("all", integer({.low = 1}, Unit::sequences)), "How much of the validation data, always the same part."),
 
@@ -153,7 +153,8 @@ std::vector<Key<RunSpec>> make_table() {
       KEY(parallel.order, list_of(word({"tp", "cp", "dp", "pp"}), {4, 4}), "Axes of the mesh, innermost first."),
       KEY(parallel.pipeline.schedule, pipeline_kind(), "Order of forward and backward passes in the pipeline."),
       KEY(parallel.pipeline.virtual_stages, integer({1, 1000}), "Chunks of layers a stage holds."),
-      KEY(parallel.pipeline.split, word({"auto"}), "Which layers a stage holds."),
+      KEY(parallel.pipeline.split, or_empty("auto", list_of(integer({1, 100'000}), {.low = 1})),
+          "Layers of each position of the pipeline, in the model's order; auto: alike in FLOPs."),
 
       KEY(precision.compute, precision({"fp8"}), "Of activations and of the weights that blocks read."),
       KEY(precision.master, precision(), "Of the weights that the optimizer updates."),

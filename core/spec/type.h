@@ -147,20 +147,20 @@ Type<std::vector<T>> list_of(Type<T> type, LengthRange length = {}) {
           .legal = wanted + ": " + type.legal};
 }
 
-// `none` stands for the empty list.
+// A word (`none`, `auto`) stands for the empty list.
 template <class T>
-Type<std::vector<T>> none_or(Type<std::vector<T>> list) {
+Type<std::vector<T>> or_empty(std::string name, Type<std::vector<T>> list) {
   auto [read, write, schema, legal] = list;
-  return {
-      .read =
-          [read](const Node& node, std::vector<T>& value, const Reading& reading) {
-            if (node.kind != NodeKind::scalar || node.text != "none") return read(node, value, reading);
-            value.clear();
-            return true;
-          },
-      .write = [write](const std::vector<T>& value) { return value.empty() ? nlohmann::json("none") : write(value); },
-      .schema = {{"anyOf", {nlohmann::json{{"const", "none"}}, schema}}},
-      .legal = legal + ", or none"};
+  return {.read =
+              [read, name](const Node& node, std::vector<T>& value, const Reading& reading) {
+                if (node.kind != NodeKind::scalar || node.text != name) return read(node, value, reading);
+                value.clear();
+                return true;
+              },
+          .write = [write,
+                    name](const std::vector<T>& value) { return value.empty() ? nlohmann::json(name) : write(value); },
+          .schema = {{"anyOf", {nlohmann::json{{"const", name}}, schema}}},
+          .legal = legal + ", or " + name};
 }
 
 }  // namespace trainer

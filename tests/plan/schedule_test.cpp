@@ -25,7 +25,7 @@ WorldShape pipeline(PipelineKind k, int p, int m) {
 double idle(PipelineKind k, int p, int m) {
   const Case c(pipeline(k, p, m), {StepKind::train});
   const auto programs = make_programs(c.request());
-  return clock_world(world_of(c.spec, c.model, programs), c.keys[0], {}).makespan - 3 * m;
+  return clock_world(world_of(c.spec, c.model, programs), c.keys[0], Costs{}).makespan - 3 * m;
 }
 
 // Programs without one order of the world, whose receives stand where they are needed.
@@ -48,7 +48,7 @@ std::vector<Program> unordered_programs(const Case& c) {
 }
 
 bool deadlocks(const Case& c, const std::vector<Program>& programs) {
-  return !clock_world(world_of(c.spec, c.model, programs), c.keys[0], {}).stuck.empty();
+  return !clock_world(world_of(c.spec, c.model, programs), c.keys[0], Costs{}).stuck.empty();
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ namespace {
 // What is compared with what: the same model and the same sequences on one rank.
 Layout one_rank(Layout l) {
   l.accumulation *= l.dp;
-  l.tp = l.dp = 1;
+  l.tp = l.dp = l.pp = l.chunks = 1;
+  l.schedule = PipelineKind::one_f_one_b;
   l.zero = l.zero_shard = 0;
   l.sequence_parallel = false;
   l.recompute = RecomputeKind::none;

@@ -18,6 +18,7 @@
 #include "core/engine/host_feed.h"
 #include "core/engine/initialise.h"
 #include "core/plan/layout.h"
+#include "parallel/schedules/schedules.h"
 #include "tests/support/ranks.h"
 
 namespace trainer::test {
@@ -130,12 +131,13 @@ std::vector<StepReport> run_rank(const RunSpec& spec, Exchange& exchange, Assemb
 
 std::string Layout::name() const {
   constexpr const char* kRecompute[] = {"none", "selective", "full", "every"};
+  const std::string pipe = pp == 1 ? "" : fmt::format(" pp{}x{} {}", pp, chunks, find_schedule(schedule).name);
   return fmt::format(
-      "{} tp{}{} dp{} zero{}{} acc{} {}{}{}{}{} kv{} v{} f{} d{}{}{}", family == Family::gpt2 ? "gpt2" : "llama", tp,
-      sequence_parallel ? "+sp" : "", dp, zero, zero_shard ? fmt::format("/{}", zero_shard) : "", accumulation,
-      kRecompute[int(recompute)], tied ? " tied" : "", compute == Precision::bf16 ? " bf16" : "",
-      gradients == Precision::bf16 ? " gradients bf16" : "", reduce == Precision::bf16 ? " reduce bf16" : "", kv_heads,
-      vocab, ffn, head_dim, dropout > 0 ? " dropout" : "", device == DeviceChoice::cuda ? " cuda" : "");
+      "{} tp{}{} dp{} zero{}{} acc{}{} {}{}{}{}{} l{} kv{} v{} f{} d{}{}{}", family == Family::gpt2 ? "gpt2" : "llama",
+      tp, sequence_parallel ? "+sp" : "", dp, zero, zero_shard ? fmt::format("/{}", zero_shard) : "", accumulation,
+      pipe, kRecompute[int(recompute)], tied ? " tied" : "", compute == Precision::bf16 ? " bf16" : "",
+      gradients == Precision::bf16 ? " gradients bf16" : "", reduce == Precision::bf16 ? " reduce bf16" : "", layers,
+      kv_heads, vocab, ffn, head_dim, dropout > 0 ? " dropout" : "", device == DeviceChoice::cuda ? " cuda" : "");
 }
 
 RunSpec spec_of(const Layout& l) {
@@ -143,7 +145,7 @@ RunSpec spec_of(const Layout& l) {
   ModelSpec& m = s.model;
   const bool gpt2 = l.family == Family::gpt2;
   m.family = l.family;
-  m.num_layers = 2;
+  m.num_layers = l.layers;
   m.num_heads = 4;
   m.num_kv_heads = gpt2 ? 4 : l.kv_heads;
   m.head_dim = l.head_dim;
@@ -163,6 +165,9 @@ RunSpec spec_of(const Layout& l) {
   s.precision.reduce = l.reduce;
   s.parallel.tp = l.tp;
   s.parallel.dp = l.dp;
+  s.parallel.pp = l.pp;
+  s.parallel.pipeline.schedule = l.schedule;
+  s.parallel.pipeline.virtual_stages = l.chunks;
   s.parallel.sequence_parallel = l.sequence_parallel;
   s.parallel.zero = l.zero;
   if (l.zero_shard) s.parallel.zero_shard = l.zero_shard;

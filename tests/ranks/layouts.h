@@ -11,14 +11,16 @@ namespace trainer::test {
 
 struct Layout {
   Family family = Family::llama;
-  int tp = 1, dp = 1, zero = 0, zero_shard = 0, accumulation = 1;
+  int tp = 1, dp = 1, zero = 0, zero_shard = 0, accumulation = 1;  // accumulation: micro-batches of a replica's step
+  int pp = 1, chunks = 1, layers = 2;
+  PipelineKind schedule = PipelineKind::one_f_one_b;
   bool sequence_parallel = false, tied = true;
   RecomputeKind recompute = RecomputeKind::none;
   Precision compute = Precision::fp32, gradients = Precision::fp32, reduce = Precision::fp32;
   int kv_heads = 2, vocab = 97, ffn = 70, head_dim = 8;
   float dropout = 0;
   DeviceChoice device = DeviceChoice::cpu;
-  int ranks() const { return tp * dp; }
+  int ranks() const { return tp * pp * dp; }
   std::string name() const;
 };
 

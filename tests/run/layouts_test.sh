@@ -3,7 +3,7 @@
 # on. `trainer parity` says so, and names what differs. `bash layouts_test.sh TRAINER`
 source "$(dirname "$0")/common.sh"
 prepare
-small_spec gpt2 > spec.yaml
+small_spec gpt2 | sed 's/num_layers: 3/num_layers: 4/' > spec.yaml
 base=(train.steps=12 schedule.warmup=2 train.micro_batch=1 train.global_batch=12 checkpoint.every=4 checkpoint.keep=9)
 train() { local ranks=$1 dir=$2; shift 2; expect 0 "$trainer" --config spec.yaml --ranks "$ranks" "${base[@]}" log.dir="$dir" "$@"; }
 
@@ -30,6 +30,10 @@ resume() {  # resume RANKS NAME OVERRIDES...
 resume 3 dp3 parallel.zero=1
 resume 4 tp4 parallel.tp=4 parallel.sequence_parallel=true
 resume 1 alone
+resume 2 pp2 parallel.pp=2
+resume 3 uneven parallel.pp=3 parallel.pipeline.schedule=zb_h1 "parallel.pipeline.split=[2, 1, 1]"
+resume 4 looped parallel.pp=2 parallel.pipeline.virtual_stages=2 parallel.pipeline.schedule=interleaved parallel.zero=3
+resume 4 vee parallel.pp=2 parallel.tp=2 parallel.pipeline.virtual_stages=2 parallel.pipeline.schedule=zb_v
 # And back.
 cp -r dp3 back
 rm -rf back/checkpoints/step-12 back/checkpoints/LATEST
