@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "app/bench/comm.h"
+#include "app/bench/pipeline.h"
 #include "app/wire.h"
 #include "core/base/error.h"
 
@@ -77,6 +78,16 @@ void add_bench_commands(CLI::App& app, int& exit_code) {
         c.add_option("overrides", o.overrides, "section.key=value");
       },
       bench_step);
+  add(
+      "pipeline", "steps of every schedule, beside what the clock says of the same plan", PipelineBenchOptions{},
+      [](CLI::App& c, PipelineBenchOptions& o) {
+        c.add_option("--stages", o.stages, "numbers of stages")->delimiter(',')->capture_default_str();
+        c.add_option("--milliseconds", o.milliseconds, "a stage's forward takes, and each half of its backward")
+            ->capture_default_str();
+        c.add_option("--steps", o.steps, "steps to time, after one that warms up")->capture_default_str();
+        c.add_flag("--compute", o.compute, "a real model on two stages, in place of blocks that sleep");
+      },
+      bench_pipeline);
   auto* comm = bench->add_subcommand("comm", "collectives between local processes, beside the memory's bandwidth");
   auto o = std::make_shared<CommBenchOptions>();
   auto json = std::make_shared<bool>(false);

@@ -5,43 +5,18 @@
 #include <cmath>
 
 #include "app/bench/bench.h"
+#include "app/bench/random_feed.h"
 #include "app/bench/roof.h"
 #include "app/rig.h"
 #include "app/wire.h"
-#include "core/base/hash.h"
 #include "core/device/host_image.h"
 #include "core/engine/engine.h"
-#include "core/engine/host_feed.h"
 #include "core/engine/initialise.h"
 #include "core/plan/layout.h"
 #include "core/spec/read.h"
 
 namespace trainer {
 namespace {
-
-// Tokens that differ from step to step, one document per sequence.
-class RandomFeed final : public HostFeed {
- public:
-  explicit RandomFeed(const RunSpec& spec) : vocab_(spec.model.vocab_size), seq_len_(spec.data.seq_len) {}
-
- private:
-  void write(Split, int64_t step, int microbatch, const Batch& batch) override {
-    const auto key = uint64_t(step * 4096 + microbatch);
-    const auto each = [&](BatchField f, auto value) {
-      for (int64_t i = 0, n = batch[f] ? batch[f].elements() : 0; i < n; ++i) value(batch[f], i);
-    };
-    const auto token = [&](const Tensor& t, int64_t i) {
-      data_as<int32_t>(t)[i] = int32_t(scramble((key << 32) + uint64_t(i)) % uint64_t(vocab_));
-    };
-    each(BatchField::tokens, token);
-    each(BatchField::targets, token);
-    each(BatchField::weights, [](const Tensor& t, int64_t i) { data_as<float>(t)[i] = 1; });
-    each(BatchField::positions, [&](const Tensor& t, int64_t i) { data_as<int32_t>(t)[i] = int32_t(i % seq_len_); });
-    each(BatchField::segments, [](const Tensor& t, int64_t i) { data_as<int32_t>(t)[i] = 0; });
-    each(BatchField::rows, [](const Tensor& t, int64_t i) { data_as<int64_t>(t)[i] = i; });
-  }
-  int64_t vocab_, seq_len_;
-};
 
 // Of a CPU; a GPU's is `trainer bench matmul`'s to find.
 std::optional<double> roof_of(const RunSpec& spec) {

@@ -1,0 +1,275 @@
+#include "app/bench/pipeline.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "app/bench/forked_ranks.h"
+#include "app/bench/random_feed.h"
+#include "app/rig.h"
+#include "core/base/error.h"
+#include "core/device/host_image.h"
+#include "core/engine/engine.h"
+#include "core/engine/initialise.h"
+#include "core/plan/layout.h"
+#include "parallel/planner.h"
+#include "parallel/schedules/schedules.h"
+#include "parallel/simulate.h"
+
+namespace trainer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Pipe {
+  PipelineKind schedule;
+  int chunks;
+};
+constexpr Pipe kPipes[] = {{PipelineKind::gpipe, 1},
+                           {PipelineKind::one_f_one_b, 1},
+                           {PipelineKind::interleaved, 2},
+                           {PipelineKind::zb_h1, 1},
+                           {PipelineKind::zb_v, 2}};
+
+RunSpec spec_of(const Pipe& pipe, int stages) {
+  RunSpec s;
+  ModelSpec& m = s.model;
+  m.num_layers = 2 * stages;
+  m.hidden_size = 32;
+  m.num_heads = m.num_kv_heads = 4;
+  m.head_dim = 8;
+  m.ffn_hidden_size = m.vocab_size = 64;
+  m.max_seq_len = s.data.seq_len = 16;
+  m.tie_embeddings = false;
+  s.train.micro_batch = 1;
+  s.train.global_batch.count = 2 * stages;
+  s.train.steps = 100;
+  s.precision.compute = Precision::fp32;
+  s.parallel.pp = stages;
+  s.parallel.pipeline.schedule = pipe.schedule;
+  s.parallel.pipeline.virtual_stages = pipe.chunks;
+  s.device.kind = DeviceChoice::cpu;
+  s.device.threads = 1;
+  return s;
+}
+
+// Big enough that kernels, not lanes, are what takes time.
+RunSpec computing_spec(const Pipe& pipe, int stages) {
+  RunSpec s = spec_of(pipe, stages);
+  ModelSpec& m = s.model;
+  m.num_layers = 8;
+  m.hidden_size = 384;
+  m.num_heads = m.num_kv_heads = 6;
+  m.head_dim = 64;
+  m.ffn_hidden_size = 1024;
+  m.vocab_size = 512;
+  m.max_seq_len = s.data.seq_len = 256;
+  s.train.global_batch.count = 8;
+  return s;
+}
+
+void sleep_for(double seconds) {
+  thread_local const int slack = prctl(PR_SET_TIMERSLACK, 1UL);  // else Linux is up to 50 us late
+  (void)slack;
+  const auto nanoseconds = int64_t(seconds * 1e9);
+  timespec t{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+  while (nanosleep(&t, &t) != 0) {}
+}
+
+// A block's place in the plan without its arithmetic: each call takes its time on the lane, and no core.
+class SleepingBlock final : public Block {
+ public:
+  SleepingBlock(std::unique_ptr<Block> inner, const Durations& durations, const Mesh& mesh, const Instr& like)
+      : inner_(std::move(inner)) {
+    for (size_t v = 0; v < kVerbs.size(); ++v) {
+      Instr i = like;
+      i.verb = kVerbs[v];
+      seconds_[v] = durations.of(mesh, i);
+    }
+  }
+  BlockLayout layout() const override { return inner_->layout(); }
+  void forward(BlockContext& c, const BlockViews&) const override { sleep(c, 0); }
+  void recompute(BlockContext& c, const BlockViews&) const override { sleep(c, 1); }
+  void backward_input(BlockContext& c, const BlockViews&) const override { sleep(c, 2); }
+  void backward_weight(BlockContext& c, const BlockViews&) const override { sleep(c, 3); }
+
+ private:
+  static constexpr std::array kVerbs{Verb::forward, Verb::recompute, Verb::backward_input, Verb::backward_weight};
+  void sleep(BlockContext& c, size_t verb) const {
+    c.compute.submit([](Stream&, const void* seconds) { sleep_for(*static_cast<const double*>(seconds)); },
+                     &seconds_[verb], sizeof(double));
+  }
+  const std::unique_ptr<Block> inner_;
+  std::array<double, kVerbs.size()> seconds_{};
+};
+
+// What instructions took in a run of one rank a replica.
+class TimedBlocks final : public Durations {
+ public:
+  double of(const Mesh&, const Instr& i) const override {
+    const auto it = seconds_.find({i.verb, i.block, i.bucket});
+    return it == seconds_.end() ? 0 : it->second;
+  }
+  void add(const Plan& plan, const std::vector<Span>& spans, double weight) {
+    std::map<std::tuple<Verb, int16_t, int16_t>, int> calls;
+    for (const Instr& i : plan.code) ++calls[{i.verb, i.block, i.bucket}];
+    for (size_t id = 0; id < plan.code.size(); ++id) {
+      const Instr& i = plan.code[id];
+      if (i.lane == Lane::compute && i.verb != Verb::agree)
+        seconds_[{i.verb, i.block, i.bucket}] +=
+            weight * (spans[id].end - spans[id].begin) / calls[{i.verb, i.block, i.bucket}];
+    }
+  }
+
+ private:
+  std::map<std::tuple<Verb, int16_t, int16_t>, double> seconds_;
+};
+
+// Memory of the parent that its ranks write to.
+template <class T>
+class Shared {
+ public:
+  explicit Shared(size_t count) : count_(count) {
+    void* at = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check(at != MAP_FAILED, Exit::memory, "[bench] no page to share");
+    values_ = static_cast<T*>(at);
+  }
+  ~Shared() { munmap(values_, count_ * sizeof(T)); }
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  T* values() const { return values_; }
+
+ private:
+  size_t count_;
+  T* values_ = nullptr;
+};
+
+Control control_of(int64_t step) {
+  return {.step = step, .seed = 1, .lr = 1e-4f, .bias1 = 1, .bias2 = 1, .max_norm = 1, .factor = 0, .skip = 0};
+}
+
+// A rank's steps, in step with the others; returns the median of the timed ones.
+double median_step(Engine& engine, Device& device, Exchange& exchange, const PlanKey& key, int steps) {
+  std::vector<double> seconds;
+  for (int step = 0; step <= steps; ++step) {
+    exchange.all_gather("begin");
+    const auto begin = Clock::now();
+    engine.step(key, control_of(step));
+    device.drain();
+    if (step > 0) seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+struct Prepared {  // of a rank
+  Rig rig;
+  RandomFeed feed;
+  Prepared(Planned planned, Exchange& exchange) : rig(open_rig(std::move(planned), exchange)), feed(rig.planned.spec) {
+    HostImage state(*rig.device, static_bytes(rig.planned.program));
+    initialise_state(rig.planned.program, rig.planned.model, 1, state.bytes());
+    state.store();
+  }
+};
+
+BenchRow row_of(const Pipe& pipe, const RunSpec& spec, double measured, double clocked) {
+  return {fmt::format("{}, {} stages, {} micro-batches", find_schedule(pipe.schedule).name, spec.parallel.pp,
+                      spec.train.global_batch.count),
+          1e3 * measured, "ms", 1e3 * clocked};
+}
+
+double clocked(const RunSpec& spec, const Planned& p, const PlanKey& key, const Durations& durations) {
+  const std::vector<Program> stages = make_stage_programs({spec, p.model, p.mesh.size(), {key}});
+  return clock_world(world_of_stages(spec, p.model, p.mesh, stages), key, durations).makespan;
+}
+
+// The slowest rank's median step.
+double measured(const RunSpec& spec, int steps, const std::function<void(Planned&)>& change) {
+  const int ranks = int(spec.parallel.pp);
+  const Shared<double> seconds(static_cast<size_t>(ranks));
+  run_forked(ranks, [&](Exchange& exchange) {
+    Planned planned = plan_run(spec, ranks, exchange.rank());
+    change(planned);
+    Prepared rank(std::move(planned), exchange);
+    const Planned& p = rank.rig.planned;
+    Engine engine(p.program, p.spec, p.mesh, p.model, {*rank.rig.device, rank.rig.groups(), rank.feed});
+    seconds.values()[exchange.rank()] =
+        median_step(engine, *rank.rig.device, exchange, train_key(p.spec, p.spec.train.global_batch.count, 1), steps);
+    exchange.all_gather("over");
+  });
+  return *std::max_element(seconds.values(), seconds.values() + ranks);
+}
+
+BenchRow sleeping(const Pipe& pipe, int stages_count, const PipelineBenchOptions& o) {
+  const RunSpec spec = spec_of(pipe, stages_count);
+  const PlanKey key = train_key(spec, spec.train.global_batch.count, 1);
+  const double each = o.milliseconds * 1e-3;
+  const Planned p = plan_run(spec, stages_count, 0);
+  const Stages stages(spec, p.model, find_schedule(pipe.schedule), key.microbatches);
+  const UniformDurations durations(stages, p.model, {.f = each, .b = each, .w = each, .recompute = each});
+  const double found = measured(spec, o.steps, [&](Planned& planned) {
+    for (size_t b = 0; b < planned.model.blocks.size(); ++b) {
+      const Stages::Place at = stages.owner(stages.position_of(int(b)));
+      const Instr like{.verb = Verb::forward, .chunk = int16_t(at.chunk), .block = int16_t(b)};
+      auto& block = planned.model.blocks[b];
+      block = std::make_unique<SleepingBlock>(std::move(block), durations, planned.mesh.at_stage(at.stage), like);
+    }
+  });
+  return row_of(pipe, spec, found, clocked(spec, p, key, durations));
+}
+
+// Blocks timed in two replicas at once, as two stages will share the memory.
+TimedBlocks time_blocks(int steps) {
+  RunSpec spec = computing_spec(kPipes[1], 1);
+  spec.parallel.dp = 2;
+  spec.train.global_batch.count *= 2;
+  spec.log.trace = true;
+  const PlanKey key = train_key(spec, spec.train.global_batch.count, 2);
+  const Planned p = plan_run(spec, 2, 0);
+  const Plan& plan = *find_plan(p.program, key);
+  const size_t n = plan.code.size();
+  const Shared<Span> spans(n * size_t(steps));
+  run_forked(2, [&](Exchange& exchange) {
+    Prepared rank(plan_run(spec, 2, exchange.rank()), exchange);
+    const Planned& own = rank.rig.planned;
+    Engine engine(own.program, own.spec, own.mesh, own.model, {*rank.rig.device, rank.rig.groups(), rank.feed});
+    for (int step = 0; step <= steps; ++step) {
+      engine.step(key, control_of(step));
+      rank.rig.device->drain();
+      if (step > 0 && exchange.rank() == 0) std::ranges::copy(engine.spans(key), spans.values() + n * size_t(step - 1));
+    }
+    exchange.all_gather("over");
+  });
+  TimedBlocks times;
+  for (int step = 0; step < steps; ++step)
+    times.add(plan, {spans.values() + n * size_t(step), spans.values() + n * size_t(step + 1)}, 1.0 / steps);
+  return times;
+}
+
+BenchRow computing(const Pipe& pipe, const TimedBlocks& times, int steps) {
+  const RunSpec spec = computing_spec(pipe, 2);
+  const PlanKey key = train_key(spec, spec.train.global_batch.count, 1);
+  const Planned p = plan_run(spec, 2, 0);
+  return row_of(pipe, spec, measured(spec, steps, [](Planned&) {}), clocked(spec, p, key, times));
+}
+
+}  // namespace
+
+std::vector<BenchRow> bench_pipeline(const PipelineBenchOptions& o) {
+  std::vector<BenchRow> rows;
+  if (o.compute) {
+    const TimedBlocks times = time_blocks(o.steps);
+    for (const Pipe& pipe : kPipes) rows.push_back(computing(pipe, times, o.steps));
+    return rows;
+  }
+  for (int stages : o.stages)
+    for (const Pipe& pipe : kPipes) rows.push_back(sleeping(pipe, stages, o));
+  return rows;
+}
+
+}  // namespace trainer
