@@ -126,7 +126,7 @@ int main(int argc, char** argv) {
     if (const char* faults = std::getenv("TRAINER_FAIL")) trainer::set_failpoints(faults);
     return trainer::run(argc, argv);
   } catch (const trainer::Error& e) {
-    std::cerr << fmt::format("trainer: {}\n", e.what());
+    if (*e.what()) std::cerr << fmt::format("trainer: {}\n", e.what());  // else another rank says it for all
     return int(e.code());
   } catch (const std::exception& e) {
     std::cerr << fmt::format("trainer: {}\n", e.what());

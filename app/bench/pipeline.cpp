@@ -167,6 +167,16 @@ double median_step(Engine& engine, Device& device, Exchange& exchange, const Pla
   return seconds[seconds.size() / 2];
 }
 
+// What the host takes to issue an instruction, in seconds.
+double issue_seconds(Engine& engine, Device& device, Exchange& exchange, const PlanKey& key, size_t instructions) {
+  exchange.all_gather("issue");
+  const auto begin = Clock::now();
+  engine.issue_plan(key, control_of(0));
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  device.drain();
+  return seconds / double(instructions);
+}
+
 struct Prepared {  // of a rank
   Rig rig;
   RandomFeed feed;
@@ -177,10 +187,16 @@ struct Prepared {  // of a rank
   }
 };
 
-BenchRow row_of(const Pipe& pipe, const RunSpec& spec, double measured, double clocked) {
-  return {fmt::format("{}, {} stages, {} micro-batches", find_schedule(pipe.schedule).name, spec.parallel.pp,
-                      spec.train.global_batch.count),
-          1e3 * measured, "ms", 1e3 * clocked};
+struct Measured {
+  double step = 0;   // the slowest rank's median
+  double issue = 0;  // of an instruction, the slowest rank's
+};
+
+std::vector<BenchRow> rows_of(const Pipe& pipe, const RunSpec& spec, const Measured& found, double clocked) {
+  const std::string name = fmt::format("{}, {} stages, {} micro-batches", find_schedule(pipe.schedule).name,
+                                       spec.parallel.pp, spec.train.global_batch.count);
+  return {{name, 1e3 * found.step, "ms", 1e3 * clocked},
+          {"  the host's time for an instruction", 1e6 * found.issue, "us", std::nullopt}};
 }
 
 double clocked(const RunSpec& spec, const Planned& p, const PlanKey& key, const Durations& durations) {
@@ -188,31 +204,38 @@ double clocked(const RunSpec& spec, const Planned& p, const PlanKey& key, const 
   return clock_world(world_of_stages(spec, p.model, p.mesh, stages), key, durations).makespan;
 }
 
-// The slowest rank's median step.
-double measured(const RunSpec& spec, int steps, const std::function<void(Planned&)>& change) {
+Measured measure_steps(const RunSpec& spec, int steps, const std::function<void(Planned&)>& change) {
   const int ranks = int(spec.parallel.pp);
-  const Shared<double> seconds(static_cast<size_t>(ranks));
+  const Shared<Measured> of_ranks(static_cast<size_t>(ranks));
   run_forked(ranks, [&](Exchange& exchange) {
     Planned planned = plan_run(spec, ranks, exchange.rank());
     change(planned);
     Prepared rank(std::move(planned), exchange);
     const Planned& p = rank.rig.planned;
     Engine engine(p.program, p.spec, p.mesh, p.model, {*rank.rig.device, rank.rig.groups(), rank.feed});
-    seconds.values()[exchange.rank()] =
-        median_step(engine, *rank.rig.device, exchange, train_key(p.spec, p.spec.train.global_batch.count, 1), steps);
+    const PlanKey key = train_key(p.spec, p.spec.train.global_batch.count, 1);
+    Device& device = *rank.rig.device;
+    Measured& own = of_ranks.values()[exchange.rank()];
+    own.step = median_step(engine, device, exchange, key, steps);
+    own.issue = issue_seconds(engine, device, exchange, key, find_plan(p.program, key)->code.size());
     exchange.all_gather("over");
   });
-  return *std::max_element(seconds.values(), seconds.values() + ranks);
+  Measured most;
+  for (int r = 0; r < ranks; ++r) {
+    most.step = std::max(most.step, of_ranks.values()[r].step);
+    most.issue = std::max(most.issue, of_ranks.values()[r].issue);
+  }
+  return most;
 }
 
-BenchRow sleeping(const Pipe& pipe, int stages_count, const PipelineBenchOptions& o) {
+std::vector<BenchRow> sleeping(const Pipe& pipe, int stages_count, const PipelineBenchOptions& o) {
   const RunSpec spec = spec_of(pipe, stages_count);
   const PlanKey key = train_key(spec, spec.train.global_batch.count, 1);
   const double each = o.milliseconds * 1e-3;
   const Planned p = plan_run(spec, stages_count, 0);
   const Stages stages(spec, p.model, find_schedule(pipe.schedule), key.microbatches);
   const UniformDurations durations(stages, p.model, {.f = each, .b = each, .w = each, .recompute = each});
-  const double found = measured(spec, o.steps, [&](Planned& planned) {
+  const Measured found = measure_steps(spec, o.steps, [&](Planned& planned) {
     for (size_t b = 0; b < planned.model.blocks.size(); ++b) {
       const Stages::Place at = stages.owner(stages.position_of(int(b)));
       const Instr like{.verb = Verb::forward, .chunk = int16_t(at.chunk), .block = int16_t(b)};
@@ -220,7 +243,7 @@ BenchRow sleeping(const Pipe& pipe, int stages_count, const PipelineBenchOptions
       block = std::make_unique<SleepingBlock>(std::move(block), durations, planned.mesh.at_stage(at.stage), like);
     }
   });
-  return row_of(pipe, spec, found, clocked(spec, p, key, durations));
+  return rows_of(pipe, spec, found, clocked(spec, p, key, durations));
 }
 
 // Blocks timed in two replicas at once, as two stages will share the memory.
@@ -251,11 +274,11 @@ TimedBlocks time_blocks(int steps) {
   return times;
 }
 
-BenchRow computing(const Pipe& pipe, const TimedBlocks& times, int steps) {
+std::vector<BenchRow> computing(const Pipe& pipe, const TimedBlocks& times, int steps) {
   const RunSpec spec = computing_spec(pipe, 2);
   const PlanKey key = train_key(spec, spec.train.global_batch.count, 1);
   const Planned p = plan_run(spec, 2, 0);
-  return row_of(pipe, spec, measured(spec, steps, [](Planned&) {}), clocked(spec, p, key, times));
+  return rows_of(pipe, spec, measure_steps(spec, steps, [](Planned&) {}), clocked(spec, p, key, times));
 }
 
 }  // namespace
@@ -264,11 +287,11 @@ std::vector<BenchRow> bench_pipeline(const PipelineBenchOptions& o) {
   std::vector<BenchRow> rows;
   if (o.compute) {
     const TimedBlocks times = time_blocks(o.steps);
-    for (const Pipe& pipe : kPipes) rows.push_back(computing(pipe, times, o.steps));
+    for (const Pipe& pipe : kPipes) std::ranges::copy(computing(pipe, times, o.steps), std::back_inserter(rows));
     return rows;
   }
   for (int stages : o.stages)
-    for (const Pipe& pipe : kPipes) rows.push_back(sleeping(pipe, stages, o));
+    for (const Pipe& pipe : kPipes) std::ranges::copy(sleeping(pipe, stages, o), std::back_inserter(rows));
   return rows;
 }
 

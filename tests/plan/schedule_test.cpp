@@ -113,3 +113,39 @@ TEST_CASE("ranks that disagree are found where they meet") {
     if (i.verb == Verb::recv_act) i.microbatch = int16_t(1 - i.microbatch);
   REQUIRE_THROWS_WITH(verify_world(world_of(c.spec, c.model, programs)), Catch::Contains("meets"));
 }
+
+namespace {
+
+// The most bytes of saved tensors that live at once on a stage, in units of those of one micro-batch.
+double peak_in_flight(const Case& c, int stage) {
+  const auto programs = make_programs(c.request());
+  const Plan& plan = *find_plan(programs[size_t(stage)], c.keys[0]);
+  size_t live = 0, most = 0, of_one = 0;
+  for (const Instr& i : plan.code)
+    for (uint32_t u = i.uses[0]; u < i.uses[1]; ++u) {
+      const Slot& s = plan.slots[plan.uses[u].slot];
+      if (s.kind != SlotClass::saved || i.verb == Verb::forward && plan.uses[u].access == Access::free) continue;
+      if (plan.uses[u].access == Access::write) {
+        live += s.bytes();
+        of_one += s.microbatch == 0 ? s.bytes() : 0;
+      }
+      if (plan.uses[u].access == Access::free) live -= s.bytes();
+      most = std::max(most, live);
+    }
+  return double(most) / double(of_one);
+}
+
+}  // namespace
+
+TEST_CASE("peak in-flight activations are the closed forms, as bytes of the arena's slots") {
+  for (int p : {2, 3, 4})
+    for (int m : {1, 3, 8})
+      for (int s = 0; s + 1 < p; ++s) {  // the head's saved tensors do not outlive its forward
+        CAPTURE(p, m, s);
+        CHECK(peak_in_flight(Case(pipeline(PipelineKind::gpipe, p, m), {StepKind::train}), s) == m);
+        CHECK(peak_in_flight(Case(pipeline(PipelineKind::one_f_one_b, p, m), {StepKind::train}), s) ==
+              std::min(m, p - s));
+        // p - s micro-batches before their I, s more before their W: what W reads is kept until then.
+        CHECK(peak_in_flight(Case(pipeline(PipelineKind::zb_h1, p, m), {StepKind::train}), s) == std::min(m, p));
+      }
+}
