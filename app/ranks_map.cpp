@@ -42,10 +42,24 @@ bool rail_aligned(const Members& m, int per_host) {
   return std::all_of(rails.begin(), rails.end(), [&](const auto& of) { return of.second == rails.begin()->second; });
 }
 
+// What a group's messages cross.
+std::string way_of(const std::vector<Members>& groups, int per_host) {
+  size_t hosts = 1;
+  for (const Members& m : groups) {
+    std::set<int> of;
+    for (int r : m) of.insert(r / per_host);
+    hosts = std::max(hosts, of.size());
+  }
+  if (hosts == 1) return "within a host: NVLink or shared memory";
+  const bool rails =
+      std::all_of(groups.begin(), groups.end(), [&](const Members& m) { return rail_aligned(m, per_host); });
+  return fmt::format("over {} hosts: {}", hosts, rails ? "each local rank's own NIC" : "NICs of several local ranks");
+}
+
 void print_axis(std::ostream& out, Axis axis, const std::vector<Members>& groups, int per_host) {
   out << fmt::format("{} groups ({}):", name_of(axis), groups.size());
   for (size_t g = 0; g < std::min<size_t>(groups.size(), 4); ++g) out << fmt::format(" [{}]", short_list(groups[g]));
-  out << (groups.size() > 4 ? " ...\n" : "\n");
+  out << (groups.size() > 4 ? " ...; " : "; ") << way_of(groups, per_host) << "\n";
   const auto count = [&](auto&& is) { return std::count_if(groups.begin(), groups.end(), is); };
   const auto outside = count([&](const Members& m) { return leaves_host(m, per_host); });
   if (axis == Axis::tp && outside > 0)
