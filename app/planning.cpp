@@ -74,6 +74,10 @@ Planned plan_run(const RunSpec& spec, int world, int rank) {
   return p;
 }
 
+void prepare_kernels(const Planned& p, Device& device) {
+  prepare(p.program, request_of(p.spec, p.model, p.mesh), p.mesh, device);
+}
+
 MeterCounts step_counts(const Planned& p) {
   const PlanRequest request = request_of(p.spec, p.model, p.mesh);
   return measure(p.program, request, p.mesh, request.keys.front());

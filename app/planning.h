@@ -23,6 +23,9 @@ Planned plan_run(const RunSpec&, int world, int rank);
 // What one training step costs: run on the meter, so only for who prints it.
 MeterCounts step_counts(const Planned&);
 
+// Lets the device's kernels prepare for every plan of the program, before step 0 and before the arena holds anything.
+void prepare_kernels(const Planned&, Device&);
+
 // Buckets and state of a world of one, for who has no plan to run (app/generate, app/evaluate).
 Program plan_state(const RunSpec&, const Model&);
 

@@ -1,5 +1,6 @@
 #include "app/rig.h"
 
+#include "app/algorithms.h"
 #include "core/base/error.h"
 
 namespace trainer {
@@ -19,7 +20,9 @@ void compare_plans(uint64_t hash, Exchange& exchange) {
 Rig open_rig(Planned planned, Exchange& exchange) {
   compare_plans(planned.program.hash, exchange);
   Transport transport = open_transport(planned, exchange);
-  auto device = open_device(planned, transport.arena);
+  auto device = open_device(planned.spec.device, planned.program, transport.arena);
+  if (device->kind() == DeviceKind::cuda)
+    for (std::string& note : choose_algorithms(planned, *device, exchange)) transport.notes.push_back(std::move(note));
   return {std::move(planned), std::move(transport), std::move(device)};
 }
 

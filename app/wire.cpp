@@ -96,7 +96,7 @@ std::string install_device(const RunSpec& spec, int ranks_on_cores) {
   }
   check(spec.parallel.comm == "nccl" || spec.parallel.comm == "auto", Exit::spec,
         "parallel.comm: {} connects CPUs, and device.kind is cuda; use auto or nccl", spec.parallel.comm);
-  cuda::install_kernels();
+  cuda::install_kernels({.tf32 = spec.precision.tf32, .search = spec.device.heuristics.has_value()});
   return cuda::versions() + check_attention(spec);
 }
 
@@ -121,11 +121,20 @@ std::unique_ptr<Device> open_cpu(const Program& program, std::span<std::byte> ar
       cpu::CpuOptions{.threads = threads, .pin = threads == available_cores(), .ring_bytes = program.ring_bytes});
 }
 
-std::unique_ptr<Device> open_device(const Planned& p, std::span<std::byte> arena) {
-  return device_kind(p.spec.device) == DeviceKind::cpu ? open_cpu(p.program, arena)
-                                                       : cuda::open_device(p.program, arena);
+std::unique_ptr<Device> open_device(const DeviceSpec& spec, const Program& program, std::span<std::byte> arena) {
+  return device_kind(spec) == DeviceKind::cpu ? open_cpu(program, arena) : cuda::open_device(program, arena);
 }
 
+std::unique_ptr<Stopwatch> open_stopwatch(Device& device) {
+  if (device.kind() == DeviceKind::cuda) return cuda::open_stopwatch(device.lane(Lane::compute));
+  return std::make_unique<HostStopwatch>(device);
+}
+
+GpuMemory gpu_memory() { return {cuda::used_bytes(), cuda::kReserveBytes}; }
+
+std::unique_ptr<Memory> open_memory(DeviceKind kind) {
+  return kind == DeviceKind::cuda ? cuda::open_memory() : open_private_memory();
+}
 std::unique_ptr<Memory> open_private_memory() { return std::make_unique<cpu::HugeMemory>(); }
 std::unique_ptr<Groups> open_solo_groups() { return std::make_unique<SelfGroups>(); }
 

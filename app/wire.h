@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/planning.h"
+#include "core/device/stopwatch.h"
 #include "parallel/comm/exchange.h"
 #include "parallel/comm/traffic.h"
 
@@ -27,11 +28,20 @@ int device_threads();       // of the CPU's compute pool, once the device is ins
 std::string claim_device(const DeviceSpec&, int local_rank, int local_ranks);
 
 // On an arena laid out by the program.
-std::unique_ptr<Device> open_device(const Planned&, std::span<std::byte> arena);
+std::unique_ptr<Device> open_device(const DeviceSpec&, const Program&, std::span<std::byte> arena);
 std::unique_ptr<Device> open_cpu(const Program&, std::span<std::byte> arena);
 
+// By the device's own clock where it has one.
+std::unique_ptr<Stopwatch> open_stopwatch(Device&);
+// Of the GPU that was claimed: what everyone uses of its memory, and what a run may use beside its arena.
+struct GpuMemory {
+  size_t used = 0, reserve = 0;  // bytes
+};
+GpuMemory gpu_memory();
+
 // Of a rank that is alone.
-std::unique_ptr<Memory> open_private_memory();
+std::unique_ptr<Memory> open_memory(DeviceKind);
+std::unique_ptr<Memory> open_private_memory();  // of a CPU
 std::unique_ptr<Groups> open_solo_groups();
 
 // The arena, in memory that the world's other ranks can reach, and the groups over it.

@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/engine/engine.h"
+#include "core/engine/preparing.h"
 #include "core/plan/bind.h"
 #include "core/plan/buckets.h"
 #include "core/plan/layout.h"
@@ -26,6 +27,18 @@ class NoFeed final : public Feed {
  public:
   void fill(Stream&, Split, int64_t, int, const Batch&) override {}
 };
+
+// A device, and who counts the collectives that nobody answers.
+struct Alone {
+  Device& device;
+  MeterCounts& counts;
+};
+void issue_alone(const Program& p, const PlanRequest& r, const Mesh& mesh, const PlanKey& key, const Alone& to) {
+  const Stages stages(r.spec, r.model, find_schedule(r.spec.parallel.pipeline.schedule), key.microbatches);
+  MeterGroups groups(to.counts, mesh, stages);
+  NoFeed feed;
+  Engine(p, r.spec, mesh, r.model, {to.device, groups, feed}).issue_plan(key, Control{});
+}
 
 class Planner {
  public:
@@ -113,13 +126,15 @@ class Planner {
 }  // namespace
 
 MeterCounts measure(const Program& p, const PlanRequest& r, const Mesh& mesh, const PlanKey& key) {
-  const Stages stages(r.spec, r.model, find_schedule(r.spec.parallel.pipeline.schedule), key.microbatches);
   MeterDevice device;
-  MeterGroups groups(device.counts(), mesh, stages);
-  NoFeed feed;
-  Engine engine(p, r.spec, mesh, r.model, {device, groups, feed});
-  engine.issue_plan(key, Control{});
+  issue_alone(p, r, mesh, key, {device, device.counts()});
   return device.counts();
+}
+
+void prepare(const Program& p, const PlanRequest& r, const Mesh& mesh, Device& device) {
+  PreparingDevice preparing(device);
+  MeterCounts unread;
+  for (const PlanKey& key : r.keys) issue_alone(p, r, mesh, key, {preparing, unread});
 }
 
 Program make_program(const PlanRequest& r, int rank) {

@@ -28,4 +28,8 @@ std::vector<Program> make_programs(const PlanRequest&);
 // What a plan costs: it is issued by the engine on the meter, which counts and computes nothing.
 MeterCounts measure(const Program&, const PlanRequest&, const Mesh&, const PlanKey&);
 
+// Issues every plan of the request once without running it, so that the device's kernels prepare (core/ops/kernel.h).
+// What the arena holds is lost.
+void prepare(const Program&, const PlanRequest&, const Mesh&, Device&);
+
 }  // namespace trainer

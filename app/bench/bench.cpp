@@ -7,7 +7,6 @@
 
 #include "app/bench/comm.h"
 #include "app/bench/pipeline.h"
-#include "app/wire.h"
 #include "core/base/error.h"
 
 namespace trainer {
@@ -46,33 +45,59 @@ void add_bench_commands(CLI::App& app, int& exit_code) {
     command->add_flag("--json", *json, "print one JSON object");
     configure(*command, *values);
     command->callback([values, json, measure, &exit_code] {
-      fmt::print(stderr, "device: {}\n", install_cpu());
       print_rows(measure(*values), *json);
       exit_code = int(Exit::done);
     });
   };
-  const auto dtype = [](CLI::App& c, std::string& value) {
-    c.add_option("--dtype", value, "bf16 or fp32")->capture_default_str();
+  const auto roof = [](CLI::App& c, int64_t& size) {
+    c.add_option("--roof-size", size, "largest side of the products that make the roof; 0: the device's");
   };
-  add("matmul", "dense products at training shapes", std::string("bf16"), dtype, bench_matmul);
-  add("attention", "attention with online softmax", std::string("bf16"), dtype, bench_attention);
+  const auto common = [roof](CLI::App& c, BenchOptions& o) {
+    c.add_option("--dtype", o.dtype, "bf16 or fp32")->capture_default_str();
+    c.add_option("--device", o.device, "auto, cpu or cuda")->capture_default_str();
+    roof(c, o.roof_size);
+  };
+  add(
+      "matmul", "dense products at training shapes", MatmulBenchOptions{},
+      [common](CLI::App& c, MatmulBenchOptions& o) {
+        common(c, o);
+        c.add_option("--rows", o.rows, "tokens")->capture_default_str();
+        c.add_option("--hidden", o.hidden)->capture_default_str();
+        c.add_option("--qkv", o.qkv, "columns of queries, keys and values; 0: 3 * hidden")->capture_default_str();
+        c.add_option("--ffn", o.ffn, "columns of the MLP; llama's gate and up: twice its width")->capture_default_str();
+        c.add_option("--vocab", o.vocab)->capture_default_str();
+      },
+      bench_matmul);
+  add(
+      "attention", "attention with online softmax", AttentionBenchOptions{},
+      [common](CLI::App& c, AttentionBenchOptions& o) {
+        common(c, o);
+        c.add_option("--batch", o.batch, "sequences; 0: several shapes")->capture_default_str();
+        c.add_option("--seq-len", o.seq_len)->capture_default_str();
+        c.add_option("--heads", o.heads)->capture_default_str();
+        c.add_option("--kv-heads", o.kv_heads, "0: as many as heads")->capture_default_str();
+        c.add_option("--head-dim", o.head_dim)->capture_default_str();
+      },
+      bench_attention);
   add(
       "block", "the parts of one transformer block: time, FLOPs, bytes", BlockBenchOptions{},
-      [](CLI::App& c, BlockBenchOptions& o) {
+      [common](CLI::App& c, BlockBenchOptions& o) {
+        common(c, o);
         c.add_option("--family", o.family, "gpt2 or llama")->capture_default_str();
-        c.add_option("--attention", o.attention, "flash or naive")->capture_default_str();
-        c.add_option("--dtype", o.dtype, "bf16 or fp32")->capture_default_str();
+        c.add_option("--attention", o.attention, "flash, or naive (on a CPU)")->capture_default_str();
         c.add_option("--trace", o.trace, "write a trace for Perfetto to this file");
         c.add_option("--batch", o.batch)->capture_default_str();
         c.add_option("--seq-len", o.seq_len)->capture_default_str();
         c.add_option("--hidden", o.hidden)->capture_default_str();
         c.add_option("--heads", o.heads)->capture_default_str();
+        c.add_option("--kv-heads", o.kv_heads, "0: as many as heads")->capture_default_str();
         c.add_option("--ffn", o.ffn)->capture_default_str();
       },
       bench_block);
   add(
       "step", "whole training steps of a config, on random tokens", StepBenchOptions{},
-      [](CLI::App& c, StepBenchOptions& o) {
+      [roof](CLI::App& c, StepBenchOptions& o) {
+        roof(c, o.roof_size);
         c.add_option("--config", o.config, "run spec")->required();
         c.add_option("--steps", o.steps, "steps to time, after one that warms up")->capture_default_str();
         c.add_option("overrides", o.overrides, "section.key=value");

@@ -4,10 +4,10 @@
 #include <fstream>
 
 #include "app/bench/bench.h"
+#include "app/bench/bench_device.h"
 #include "app/bench/naive_attention.h"
 #include "app/bench/roof.h"
 #include "app/bench/timing_stream.h"
-#include "app/cores.h"
 #include "app/wire.h"
 #include "core/base/error.h"
 #include "core/model/model.h"
@@ -18,12 +18,13 @@ namespace {
 
 RunSpec one_layer(const BlockBenchOptions& o) {
   check(o.family == "gpt2" || o.family == "llama", Exit::usage, "--family: wanted gpt2 or llama, found '{}'", o.family);
-  RunSpec spec;
+  RunSpec spec = bench_spec(o.device, o.dtype);
   ModelSpec& m = spec.model;
   m.family = o.family == "gpt2" ? Family::gpt2 : Family::llama;
   m.num_layers = 1;
   m.hidden_size = o.hidden;
-  m.num_heads = m.num_kv_heads = o.heads;
+  m.num_heads = o.heads;
+  m.num_kv_heads = o.kv_heads > 0 ? o.kv_heads : o.heads;
   m.head_dim = o.hidden / o.heads;
   m.ffn_hidden_size = o.ffn;
   m.vocab_size = 64;  // embedding and head are not looked at
@@ -31,15 +32,14 @@ RunSpec one_layer(const BlockBenchOptions& o) {
   m.tie_embeddings = m.qkv_bias = o.family == "gpt2";
   spec.train.micro_batch = o.batch;
   spec.train.global_batch = {o.batch, false};
-  spec.precision.compute = bench_dtype(o.dtype) == DType::bf16 ? Precision::bf16 : Precision::fp32;
   return spec;
 }
 
 // Replaces the attention operations by their naive forms.
 class NaiveStream final : public TimingStream {
  public:
-  NaiveStream(Device& device, Tensor scores, Tensor d_scores)
-      : TimingStream(device), scores_(scores), d_scores_(d_scores) {}
+  NaiveStream(Stream& inner, Stopwatch& watch, Tensor scores, Tensor d_scores)
+      : TimingStream(inner, watch), scores_(scores), d_scores_(d_scores) {}
   void submit(void (*run)(Stream&, const void*), const void* args, size_t bytes) override {
     const NamedPart timed = [this](const char* name, Cost cost, const std::function<void()>& launches) {
       part(name, cost, launches);
@@ -90,6 +90,24 @@ struct BlockBuffers {
   }
 };
 
+// What BlockBuffers takes for a layer.
+size_t bytes_of(const Model& model) {
+  size_t bytes = 0;
+  const auto add = [&](DType dtype, const Shape& shape, size_t times = 1) {
+    bytes += times * (size_t(shape.elements()) * size_of(dtype) + 128);
+  };
+  for (size_t b = 0; b < model.blocks.size(); ++b) {
+    if (model.layer[b] != 0) continue;
+    const BlockLayout l = model.blocks[b]->layout();
+    for (const auto* streams : {&l.in, &l.out})
+      for (const Shape& s : *streams) add(l.dtype, s, 2);
+    for (const auto* buffers : {&l.saved, &l.stash, &l.forward_work, &l.backward_work})
+      for (const Buffer& buffer : *buffers) add(buffer.dtype, buffer.shape);
+    for (ParamId id : l.params) add(l.dtype, model.params[id].local), add(DType::f32, model.params[id].local);
+  }
+  return bytes;
+}
+
 void run_layer(const Model& model, OpRunner& runner, TimingStream& stream, Groups& groups) {
   BlockContext context{.compute = stream, .side = stream, .groups = groups};
   std::vector<std::pair<const Block*, BlockBuffers>> blocks;
@@ -137,21 +155,28 @@ std::vector<BenchRow> bench_block(const BlockBenchOptions& o) {
   check(o.attention == "flash" || o.attention == "naive", Exit::usage, "--attention: wanted flash or naive, found '{}'",
         o.attention);
   const RunSpec spec = one_layer(o);
-  const DType dtype = bench_dtype(o.dtype);
-  const Model model = build_model(spec, Mesh{});
+  choose_device(spec);
   const bool naive = o.attention == "naive";
-  double roof = 0;
+  check(!naive || device_kind(spec.device) == DeviceKind::cpu, Exit::usage, "--attention: naive runs on a CPU only");
+  const DType dtype = bench_dtype(spec);
+  const Model model = build_model(spec, Mesh{});
+  double roof = 0, copies = 0;
   {
-    OpRunner runner(available_cores(), size_t{200} << 20);
-    roof = matmul_roof(runner, dtype);
+    const int64_t size = roof_size(spec.device, o.roof_size);
+    OpRunner runner(spec.device, roof_bytes(size, dtype));
+    roof = matmul_roof(runner, dtype, size);
+    runner.reset();
+    copies = copy_roof(runner, dtype, size);
   }
-  const size_t squares = size_t(o.batch * o.heads * o.seq_len * o.seq_len) * size_of(dtype);
-  OpRunner runner(available_cores(), (size_t{2} << 30) + 2 * squares);
+  const size_t squares = naive ? size_t(o.batch * o.heads * o.seq_len * o.seq_len) * size_of(dtype) : 0;
+  OpRunner runner(spec.device, bytes_of(model) + 2 * squares + 1024);
   const auto groups = open_solo_groups();
   const Shape square{o.batch * o.heads, o.seq_len, o.seq_len};
-  const auto stream = naive ? std::unique_ptr<TimingStream>(new NaiveStream(
-                                  runner.device(), runner.take_zero(dtype, square), runner.take_zero(dtype, square)))
-                            : std::make_unique<TimingStream>(runner.device());
+  Stream& inner = runner.stream();
+  const auto stream =
+      naive ? std::unique_ptr<TimingStream>(new NaiveStream(inner, runner.stopwatch(), runner.take_zero(dtype, square),
+                                                            runner.take_zero(dtype, square)))
+            : std::make_unique<TimingStream>(inner, runner.stopwatch());
   run_layer(model, runner, *stream, *groups);
   std::vector<BenchRow> rows;
   double seconds = 0, flops = 0;
@@ -162,7 +187,7 @@ std::vector<BenchRow> bench_block(const BlockBenchOptions& o) {
                       "GFLOP/s", roof});
     else
       rows.push_back({p.name + ", " + fmt::format("{:.1f} MB", p.cost.bytes * 1e-6), p.cost.bytes / p.seconds * 1e-9,
-                      "GB/s", std::nullopt});
+                      "GB/s", copies});
     seconds += p.seconds;
     flops += p.cost.flops;
   }

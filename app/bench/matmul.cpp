@@ -2,9 +2,8 @@
 #include <fmt/format.h>
 
 #include "app/bench/bench.h"
-#include "app/bench/op_runner.h"
+#include "app/bench/bench_device.h"
 #include "app/bench/roof.h"
-#include "app/cores.h"
 
 namespace trainer {
 namespace {
@@ -13,21 +12,28 @@ struct Shape3 {
   const char* name;
   int64_t m, n, k;
 };
-// GPT-2 124M at B = 4, T = 1024: the products of a layer and of the head's chunk.
-constexpr Shape3 kShapes[] = {{"qkv", 4096, 2304, 768},
-                              {"proj", 4096, 768, 768},
-                              {"fc", 4096, 3072, 768},
-                              {"fc proj", 4096, 768, 3072},
-                              {"head", 1024, 50304, 768}};
+std::vector<Shape3> shapes_of(const MatmulBenchOptions& o) {
+  return {{"qkv", o.rows, o.qkv > 0 ? o.qkv : 3 * o.hidden, o.hidden},
+          {"proj", o.rows, o.hidden, o.hidden},
+          {"fc", o.rows, o.ffn, o.hidden},
+          {"fc proj", o.rows, o.hidden, o.ffn},
+          {"head", (o.rows + 3) / 4, o.vocab, o.hidden}};
+}
 
 }  // namespace
 
-std::vector<BenchRow> bench_matmul(const std::string& dtype) {
-  const DType type = bench_dtype(dtype);
-  OpRunner runner(available_cores(), size_t{1200} << 20);
-  const double roof = matmul_roof(runner, type);
-  std::vector<BenchRow> rows{{fmt::format("{} roof", dtype), roof, "GFLOP/s", roof}};
-  for (const Shape3& s : kShapes) {
+std::vector<BenchRow> bench_matmul(const MatmulBenchOptions& o) {
+  const RunSpec spec = bench_spec(o.device, o.dtype);
+  choose_device(spec);
+  const DType type = bench_dtype(spec);
+  const int64_t size = roof_size(spec.device, o.roof_size);
+  size_t most = roof_bytes(size, type);
+  for (const Shape3& s : shapes_of(o))
+    most = std::max(most, size_t(s.m * s.k + s.n * s.k + s.m * s.n) * size_of(type) + size_t(s.n * s.k) * 4 + 1024);
+  OpRunner runner(spec.device, most);
+  const double roof = matmul_roof(runner, type, size);
+  std::vector<BenchRow> rows{{fmt::format("{} roof", o.dtype), roof, "GFLOP/s", roof}};
+  for (const Shape3& s : shapes_of(o)) {
     runner.reset();
     const Tensor x = runner.take(type, {s.m, s.k}), w = runner.take(type, {s.n, s.k}),
                  y = runner.take(type, {s.m, s.n}), dw = runner.take_zero(DType::f32, {s.n, s.k});

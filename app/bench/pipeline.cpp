@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "app/bench/bench_device.h"
 #include "app/bench/forked_ranks.h"
 #include "app/bench/random_feed.h"
 #include "app/rig.h"
@@ -284,6 +285,7 @@ std::vector<BenchRow> computing(const Pipe& pipe, const TimedBlocks& times, int 
 }  // namespace
 
 std::vector<BenchRow> bench_pipeline(const PipelineBenchOptions& o) {
+  choose_device(bench_spec("cpu", "fp32"));
   std::vector<BenchRow> rows;
   if (o.compute) {
     const TimedBlocks times = time_blocks(o.steps);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "app/bench/bench.h"
+#include "app/bench/bench_device.h"
 #include "app/bench/random_feed.h"
 #include "app/bench/roof.h"
 #include "app/rig.h"
@@ -18,11 +19,10 @@
 namespace trainer {
 namespace {
 
-// Of a CPU; a GPU's is `trainer bench matmul`'s to find.
-std::optional<double> roof_of(const RunSpec& spec) {
-  if (device_kind(spec.device) != DeviceKind::cpu) return std::nullopt;
-  OpRunner runner(device_threads(), size_t{200} << 20);
-  return matmul_roof(runner, spec.precision.compute == Precision::bf16 ? DType::bf16 : DType::f32);
+double roof_of(const RunSpec& spec, int64_t wanted) {
+  const int64_t size = roof_size(spec.device, wanted);
+  OpRunner runner(spec.device, roof_bytes(size, bench_dtype(spec)));
+  return matmul_roof(runner, bench_dtype(spec), size);
 }
 
 struct StepTime {
@@ -45,10 +45,10 @@ std::vector<BenchRow> bench_step(const StepBenchOptions& o) {
   RunSpec spec = load_spec(o.config, o.overrides);
   spec.data.split = std::nullopt;
   spec.data.valid.clear();
-  install_device(spec);
-  claim_device(spec.device, 0, 1);
-  const std::optional<double> roof = roof_of(spec);
+  choose_device(spec);
+  const double roof = roof_of(spec, o.roof_size);
   Rig rig = open_rig(plan_run(spec, 1, 0));
+  for (const std::string& note : rig.transport.notes) fmt::print(stderr, "{}\n", note);
   const Planned& p = rig.planned;
   HostImage state(*rig.device, static_bytes(p.program));
   initialise_state(p.program, p.model, 1, state.bytes());
@@ -64,15 +64,24 @@ std::vector<BenchRow> bench_step(const StepBenchOptions& o) {
   const double tokens = double(key.microbatches * p.spec.train.micro_batch * key.seq_len);
   const FlopsPerToken flops = flops_per_token(p.spec.model, key.seq_len);
   const StepTime best = times.front(), median = times[times.size() / 2];
-  std::vector<BenchRow> rows{{"tokens per second, best", tokens / best.seconds, "tokens/s", std::nullopt},
-                             {"tokens per second, median", tokens / median.seconds, "tokens/s", std::nullopt},
-                             {"6N + 12 L C T, best", tokens * flops.simple / best.seconds * 1e-9, "GFLOP/s", roof},
-                             {"6N + 12 L C T, median", tokens * flops.simple / median.seconds * 1e-9, "GFLOP/s", roof},
-                             {"products, attention as the mask leaves it, best",
-                              tokens * flops.exact_causal / best.seconds * 1e-9, "GFLOP/s", roof},
-                             {"step, median", 1e3 * median.seconds, "ms", std::nullopt}};
+  std::vector<BenchRow> rows{
+      {"tokens per second, best", tokens / best.seconds, "tokens/s", std::nullopt},
+      {"tokens per second, median", tokens / median.seconds, "tokens/s", std::nullopt},
+      {"6N + 12 L C T, best", tokens * flops.simple / best.seconds * 1e-9, "GFLOP/s", roof},
+      {"6N + 12 L C T, median", tokens * flops.simple / median.seconds * 1e-9, "GFLOP/s", roof},
+      {"products, attention in full, best", tokens * flops.exact_full / best.seconds * 1e-9, "GFLOP/s", roof},
+      {"products, attention as the mask leaves it, best", tokens * flops.exact_causal / best.seconds * 1e-9, "GFLOP/s",
+       roof},
+      {"step, median", 1e3 * median.seconds, "ms", std::nullopt}};
   if (rig.device->times(Lane::compute))
     rows.push_back({"outside kernels, median", 100 * (1 - median.kernels / median.seconds), "%", std::nullopt});
+  const auto mib = [](size_t bytes) { return double(bytes) / double(1 << 20); };
+  rows.push_back({"arena", mib(rig.arena().size()), "MiB", mib(p.program.arena_bytes)});
+  if (rig.device->kind() == DeviceKind::cuda) {
+    const GpuMemory memory = gpu_memory();
+    rows.push_back({"memory of the GPU beside the arena, and the reserve for it", mib(memory.used - rig.arena().size()),
+                    "MiB", mib(memory.reserve)});
+  }
   return rows;
 }
 

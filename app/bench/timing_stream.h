@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/device/device.h"
+#include "core/device/stopwatch.h"
 
 namespace trainer {
 
@@ -16,7 +16,7 @@ struct TimedPart {
 
 class TimingStream : public Stream {
  public:
-  explicit TimingStream(Device& device) : device_(device), inner_(device.lane(Lane::compute)) {}
+  TimingStream(Stream& inner, Stopwatch& watch) : inner_(inner), watch_(watch) {}
   DeviceKind kind() const override { return inner_.kind(); }
   void* native() override { return inner_.native(); }
   void charge(std::string_view op, Cost cost, size_t) override { charged_ = {std::string(op), cost}; }
@@ -30,9 +30,9 @@ class TimingStream : public Stream {
   template <class F>
   void part(const std::string& name, Cost cost, F&& launches) {
     const double begin = now();
+    watch_.start();
     launches();
-    device_.drain();
-    parts_.push_back({name, cost, begin, now() - begin});
+    parts_.push_back({name, cost, begin, watch_.stop()});
   }
   std::vector<TimedPart>& parts() { return parts_; }
   Stream& inner() { return inner_; }
@@ -40,8 +40,8 @@ class TimingStream : public Stream {
 
  private:
   double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-  Device& device_;
   Stream& inner_;
+  Stopwatch& watch_;
   TimedPart charged_;
   std::vector<TimedPart> parts_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

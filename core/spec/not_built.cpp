@@ -23,7 +23,6 @@ constexpr Unbuilt kUnbuilt[] = {
     {"parallel.ep", "1", "expert parallelism", [](const RunSpec& s) { return s.parallel.ep > 1; }},
     {"precision.master", "fp32", "a bf16 master",
      [](const RunSpec& s) { return s.precision.master != Precision::fp32; }},
-    {"precision.tf32", "false", "TF32", [](const RunSpec& s) { return s.precision.tf32; }},
     {"checkpoint.asynchronous", "false", "asynchronous saving",
      [](const RunSpec& s) { return s.checkpoint.asynchronous; }},
     {"checkpoint.fast_dir", "none", "a second, fast directory",
@@ -33,8 +32,6 @@ constexpr Unbuilt kUnbuilt[] = {
     {"checkpoint.remote", "none", "object storage", [](const RunSpec& s) { return s.checkpoint.remote.has_value(); }},
     {"resilience.spares", "0", "replacing ranks", [](const RunSpec& s) { return s.resilience.spares > 0; }},
     {"device.cuda_graph", "false", "a step as one CUDA graph", [](const RunSpec& s) { return s.device.cuda_graph; }},
-    {"device.heuristics", "none", "a file of algorithms",
-     [](const RunSpec& s) { return s.device.heuristics.has_value(); }},
     {"device.costs", "none", "a file of block times", [](const RunSpec& s) { return s.device.costs.has_value(); }},
 };
 

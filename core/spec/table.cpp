@@ -160,7 +160,7 @@ std::vector<Key<RunSpec>> make_table() {
       KEY(precision.master, precision(), "Of the weights that the optimizer updates."),
       KEY(precision.gradients, precision(), "Of accumulated gradients."),
       KEY(precision.reduce, precision(), "Of gradients summed over ranks.", derived("precision.gradients")),
-      KEY(precision.tf32, on_off, "TF32 in fp32 matrix products on GPUs."),
+      KEY(precision.tf32, on_off, "fp32 matrix products on GPUs round their factors to TF32; CPUs compute them in fp32."),
 
       KEY(memory.recompute, recompute(), "What backward computes again: nothing, attention and activation, whole layers, or every k-th layer whole."),
 
@@ -186,7 +186,7 @@ std::vector<Key<RunSpec>> make_table() {
       KEY(device.kind, device_choice(), "auto takes a GPU where there is one."),
       KEY(device.cuda_graph, on_off, "Replay a step as one CUDA graph."),
       KEY(device.fallback, on_off, "Use plain kernels, far from the GPU's speed, where a GPU has no fast ones: attention in bf16 with a head width other than 64, 96 and 128."),
-      KEY(device.heuristics, file_or_none, "File of chosen matmul algorithms."),
+      KEY(device.heuristics, file_or_none, "File of cuBLASLt's fastest algorithm for every matrix product of the run; what it lacks is found by timing before the first step and written. Not used on CPUs."),
       KEY(device.costs, file_or_none, "File of measured block times."),
       KEY(device.threads, or_word("auto", integer({1, 1 << 12})), "Workers of the CPU's compute pool; auto: the cores this process may use."),
   };

@@ -11,6 +11,8 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_error.h"
 #include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/cuda_stopwatch.h"
+#include "kernels/cuda/matmul.h"
 #include "kernels/cuda/table.h"
 
 namespace trainer::cuda {
@@ -84,7 +86,10 @@ std::string versions() {
 
 bool usable() noexcept { return driver_version() / 1000 >= CUDART_VERSION / 1000 && device_count() > 0; }
 
-void install_kernels() { install_cuda_kernels(); }
+void install_kernels(const MatmulPolicy& products) {
+  install_cuda_kernels();
+  set_matmul_policy(products);
+}
 
 bool has_fast_attention(int64_t head_dim) {
   Tensor row = make_tensor(nullptr, DType::bf16, {1, 1, head_dim});
@@ -117,6 +122,16 @@ std::unique_ptr<Memory> open_pinned_memory() { return std::make_unique<PinnedMem
 std::unique_ptr<Device> open_device(const Program& program, std::span<std::byte> arena) {
   return std::make_unique<CudaDevice>(arena, ScratchMap{program.scratch_offset, program.scratch},
                                       CudaOptions{.device = current_gpu(), .events = events_of(program)});
+}
+
+std::unique_ptr<Stopwatch> open_stopwatch(Stream& stream) {
+  return std::make_unique<CudaStopwatch>(static_cast<cudaStream_t>(stream.native()));
+}
+
+size_t used_bytes() {
+  size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "asking for the GPU's memory");
+  return total - free;
 }
 
 }  // namespace trainer::cuda

@@ -4,7 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "core/device/stopwatch.h"
 #include "core/plan/plan.h"
+#include "kernels/cuda/algorithms.h"
 
 namespace trainer::cuda {
 
@@ -13,7 +15,7 @@ bool usable() noexcept;  // there is a GPU that this binary can compute on
 
 // The rows of the kernel tables, and scratch for the meter: all that planning for a GPU needs; no GPU has to be there.
 // Throws Error(device) where the binary is built without CUDA.
-void install_kernels();
+void install_kernels(const MatmulPolicy&);
 
 // In bf16, whatever the mask.
 bool has_fast_attention(int64_t head_dim);
@@ -32,5 +34,10 @@ std::string gpu_address();
 std::unique_ptr<Memory> open_memory();         // of the GPU, for the arena
 std::unique_ptr<Memory> open_pinned_memory();  // of the host, for batches
 std::unique_ptr<Device> open_device(const Program&, std::span<std::byte> arena);
+
+std::unique_ptr<Stopwatch> open_stopwatch(Stream&);
+size_t used_bytes();  // of the GPU's memory, by everyone who uses it
+// What the context, the modules and the communicators may take of it beside the arena.
+inline constexpr size_t kReserveBytes = size_t{512} << 20;
 
 }  // namespace trainer::cuda

@@ -11,15 +11,12 @@ class CudaMemory final : public Memory {
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
   // Zeroed, of the current device. Throws Error(memory), before anything is allocated, where so much is not free beside
-  // kCudaReserveBytes.
+  // kReserveBytes (kernels/cuda/backend.h).
   std::span<std::byte> reserve(size_t bytes) override;
 
  private:
   void* memory_ = nullptr;
 };
-
-// What the context, the modules and the communicators may take beside the arena.
-inline constexpr size_t kCudaReserveBytes = size_t{512} << 20;
 
 class PinnedMemory final : public Memory {
  public:

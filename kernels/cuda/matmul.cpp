@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <set>
 
 #include "core/base/error.h"
 #include "kernels/cuda/kernels.h"
@@ -24,10 +25,24 @@ MatmulAlgorithms& algorithms() {
   return known;
 }
 
+struct Prepared {
+  int64_t searched = 0;
+  std::set<std::string> plain;
+};
+Prepared& prepared() {
+  static thread_local Prepared seen;
+  return seen;
+}
+
 struct Gpu {
   cublasLtHandle_t handle = nullptr;
   std::string name;
 };
+int current_ordinal() {
+  int ordinal = 0;
+  check(cudaGetDevice(&ordinal) == cudaSuccess, Exit::device, "[cuda] no GPU is current");
+  return ordinal;
+}
 // The GPU that the calling thread uses. Handles live as long as the process: the driver may be gone when statics are
 // destroyed.
 const Gpu& current_gpu(int ordinal) {
@@ -72,8 +87,7 @@ Chosen& chosen_for(const MatMul& op) {
   static thread_local uint64_t version = 0;
   if (version != algorithms().version()) all.clear();
   version = algorithms().version();
-  int ordinal = 0;
-  check(cudaGetDevice(&ordinal) == cudaSuccess, Exit::device, "[cuda] no GPU is current");
+  const int ordinal = current_ordinal();
   const MatmulProblem problem = problem_of(op, policy().tf32);
   auto& found = all[{ordinal, problem}];
   if (!found) {
@@ -114,16 +128,41 @@ MatmulPath matmul_path(const MatMul& op) {
 void set_matmul_policy(MatmulPolicy p) { policy() = p; }
 MatmulPolicy matmul_policy() { return policy(); }
 
-bool load_heuristics(const std::string& path) { return algorithms().load(path); }
-void save_heuristics(const std::string& path) { algorithms().save(path); }
+void set_algorithms(std::string_view text, const std::string& origin) {
+  algorithms().set(text, origin);
+  if (text.empty()) return;
+  const std::string gpu = current_gpu(current_ordinal()).name;
+  const size_t version = cublaslt().cublasLtGetVersion();
+  const std::string other = algorithms().foreign_to(gpu, version);
+  check(other.empty(), Exit::spec,
+        "{}: its algorithms are of {}, and this is {} with cuBLASLt {}: name another file in device.heuristics, or "
+        "remove this one to search again",
+        origin, other, gpu, version);
+}
+void add_algorithms(std::string_view text) { algorithms().add(text); }
+std::string all_algorithms() { return algorithms().text(); }
+std::string found_algorithms() { return algorithms().found_text(); }
+
+PreparedProducts take_prepared_products() {
+  const auto& [searched, plain] = prepared();
+  const PreparedProducts taken{searched, {plain.begin(), plain.end()}};
+  prepared() = {};
+  return taken;
+}
 
 void prepare(Stream& stream, const MatMul& op) {
-  if (!by_cublaslt(op)) return;
+  check_operands(op);
+  if (op.m() == 0 || op.n() == 0) return;
+  if (!by_cublaslt(op) || !chosen_for(op).algorithm) {
+    prepared().plain.insert(text_of(problem_of(op, policy().tf32)));
+    return;
+  }
   const Chosen& c = chosen_for(op);
-  if (!policy().search || !c.algorithm || algorithms().find(c.key)) return;
+  if (!policy().search || algorithms().find(c.key)) return;
   const auto cuda_stream = static_cast<cudaStream_t>(stream.native());
   const auto found = fastest(c.gpu.handle, c.descriptors, op, workspace_of(stream, op), cuda_stream);
   algorithms().put(c.key, found);
+  ++prepared().searched;
   chosen_for(op);
 }
 

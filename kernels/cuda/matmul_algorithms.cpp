@@ -1,12 +1,8 @@
 #include "kernels/cuda/matmul_algorithms.h"
 
-#include <unistd.h>
-
+#include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <string_view>
 #include <vector>
 
@@ -57,7 +53,7 @@ bool read(std::string_view text, cublasLtMatmulAlgo_t& a) {
 }
 
 // What is wrong with the line; empty: nothing.
-std::string parse(std::string_view line, AlgorithmKey& key, MatmulAlgorithm& algorithm) {
+std::string parse_line(std::string_view line, AlgorithmKey& key, MatmulAlgorithm& algorithm) {
   const std::vector<std::string_view> fields = split(line);
   if (fields.size() != 5) return fmt::format("wanted '{}', found {} columns", kColumns, fields.size());
   key.gpu = fields[0];
@@ -69,6 +65,15 @@ std::string parse(std::string_view line, AlgorithmKey& key, MatmulAlgorithm& alg
   if (!read(fields[4], algorithm.algorithm))
     return fmt::format("wanted an algorithm of {} hexadecimal digits, found '{}'", 2 * kBytes, fields[4]);
   return "";
+}
+
+template <class Entries>
+std::string lines_of(const Entries& entries) {
+  std::string text = fmt::format("{}\n# {}\n", kTitle, kColumns);
+  for (const auto& [key, entry] : entries)
+    text += fmt::format("{} | {} | {} | {} | {}\n", key.gpu, key.version, key.problem, entry.algorithm.workspace,
+                        hexadecimal(entry.algorithm.algorithm));
+  return text;
 }
 
 }  // namespace
@@ -90,46 +95,59 @@ uint64_t MatmulAlgorithms::version() const {
   return version_;
 }
 
-bool MatmulAlgorithms::load(const std::string& path) {
-  std::map<AlgorithmKey, Entry> read;
-  const bool exists = std::filesystem::exists(path);
-  if (exists) {
-    std::ifstream file(path);
-    std::string line;
-    check(bool(std::getline(file, line)) && line == kTitle, Exit::spec,
-          "{}:1: not a file of matmul algorithms: wanted the line '{}'", path, kTitle);
-    for (int number = 2; std::getline(file, line); ++number) {
-      if (line.empty() || line[0] == '#') continue;
-      AlgorithmKey key;
-      Entry entry{{}, fmt::format("{}:{}", path, number)};
-      const std::string wrong = parse(line, key, entry.algorithm);
-      check(wrong.empty(), Exit::spec, "{}: {}; correct the line, or remove it to search again", entry.origin, wrong);
-      const auto [first, fresh] = read.emplace(key, entry);
-      check(fresh, Exit::spec, "{}: the same problem as in {}; remove one", entry.origin, first->second.origin);
-    }
-    check(file.eof(), Exit::spec, "{}: cannot be read: {}", path, std::strerror(errno));
+MatmulAlgorithms::Entries MatmulAlgorithms::parse(std::string_view text, const std::string& origin) {
+  Entries entries;
+  size_t number = 0;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (++number == 1)
+      check(line == kTitle, Exit::spec, "{}:1: not a file of matmul algorithms: wanted the line '{}'", origin, kTitle);
+    if (line.empty() || line[0] == '#') continue;
+    AlgorithmKey key;
+    Entry entry{{}, fmt::format("{}:{}", origin, number)};
+    const std::string wrong = parse_line(line, key, entry.algorithm);
+    check(wrong.empty(), Exit::spec, "{}: {}; correct the line, or remove it to search again", entry.origin, wrong);
+    const auto [first, fresh] = entries.emplace(key, entry);
+    check(fresh, Exit::spec, "{}: the same problem as in {}; remove one", entry.origin, first->second.origin);
   }
-  const std::lock_guard lock(mutex_);
-  entries_ = std::move(read);
-  ++version_;
-  return exists;
+  return entries;
 }
 
-void MatmulAlgorithms::save(const std::string& path) const {
-  std::string text = fmt::format("{}\n# {}\n", kTitle, kColumns);
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [key, entry] : entries_)
-      text += fmt::format("{} | {} | {} | {} | {}\n", key.gpu, key.version, key.problem, entry.algorithm.workspace,
-                          hexadecimal(entry.algorithm.algorithm));
-  }
-  const std::string fresh = fmt::format("{}.{}", path, getpid());  // renamed when whole
-  std::ofstream file(fresh);
-  file << text << std::flush;
-  const bool written = file.good() && std::rename(fresh.c_str(), path.c_str()) == 0;
-  const int error = errno;
-  if (!written) std::remove(fresh.c_str());
-  check(written, Exit::spec, "device.heuristics: cannot write {}: {}", path, std::strerror(error));
+void MatmulAlgorithms::set(std::string_view text, const std::string& origin) {
+  Entries entries = parse(text, origin);
+  const std::lock_guard lock(mutex_);
+  entries_ = std::move(entries);
+  ++version_;
+}
+
+void MatmulAlgorithms::add(std::string_view text) {
+  const Entries added = parse(text, "what another rank found");
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, entry] : added) entries_[key] = entry;
+  version_ += !added.empty();
+}
+
+std::string MatmulAlgorithms::text() const {
+  const std::lock_guard lock(mutex_);
+  return lines_of(entries_);
+}
+
+std::string MatmulAlgorithms::found_text() const {
+  const std::lock_guard lock(mutex_);
+  Entries found;
+  for (const auto& [key, entry] : entries_)
+    if (entry.origin.empty()) found.emplace(key, entry);
+  return found.empty() ? "" : lines_of(found);
+}
+
+std::string MatmulAlgorithms::foreign_to(const std::string& gpu, size_t version) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, entry] : entries_)
+    if (key.gpu == gpu && key.version == version) return "";
+  if (entries_.empty()) return "";
+  const AlgorithmKey& first = entries_.begin()->first;
+  return fmt::format("{} with cuBLASLt {}", first.gpu, first.version);
 }
 
 }  // namespace trainer::cuda

@@ -1,11 +1,10 @@
-// The algorithms that were found by timing, and their file: one line each, sorted,
-//   GPU | version of cuBLASLt | problem | bytes of workspace | cublasLtMatmulAlgo_t in hexadecimal
-// An algorithm may be stored and used again with the same version of the library (cublasLt.h), on the same GPU.
+// The algorithms that were found by timing, and their text: one line each, sorted (kernels/cuda/algorithms.h).
 #pragma once
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "kernels/cuda/matmul_problem.h"
 
@@ -23,19 +22,25 @@ class MatmulAlgorithms {
  public:
   struct Entry {
     MatmulAlgorithm algorithm;
-    std::string origin;  // "file:line", for messages; empty: found in this run
+    std::string origin;  // "file:line", for messages; empty: found by this process
   };
   std::optional<Entry> find(const AlgorithmKey&) const;
   void put(const AlgorithmKey&, const MatmulAlgorithm&);
   // Grows with every change: what was chosen under another number is chosen again.
   uint64_t version() const;
 
-  bool load(const std::string& path);
-  void save(const std::string& path) const;
+  void set(std::string_view text, const std::string& origin);
+  void add(std::string_view text);
+  std::string text() const;
+  std::string found_text() const;
+  // "NVIDIA A100 with cuBLASLt 130000", whose the first line is, where none is of this GPU and version; else empty.
+  std::string foreign_to(const std::string& gpu, size_t version) const;
 
  private:
+  using Entries = std::map<AlgorithmKey, Entry>;
+  static Entries parse(std::string_view text, const std::string& origin);
   mutable std::mutex mutex_;
-  std::map<AlgorithmKey, Entry> entries_;
+  Entries entries_;
   uint64_t version_ = 0;
 };
 

@@ -31,6 +31,26 @@ close cpu-llama moved
 state() { field "$1/checkpoints/step-12/MANIFEST.json" state_hash; }
 [ "$(state gpu-llama)" = "$(state again-llama)" ] || fail "two runs end in different states"
 
+# Algorithms of products: found by timing once, then read; a file of another library, or one that cannot be written.
+expect 0 "$trainer" --config llama.yaml "${gpu[@]}" device.heuristics=algorithms log.dir=searched
+grep -qE 'device.heuristics: algorithms, [1-9][0-9]* searched' out.txt || { cat out.txt; fail "nothing searched"; }
+cp algorithms first
+expect 0 "$trainer" --config llama.yaml "${gpu[@]}" device.heuristics=algorithms log.dir=read
+contains out.txt "device.heuristics: algorithms, 0 searched"
+cmp algorithms first || fail "the file of algorithms changed"
+diff <(series searched) <(series read) || fail "other losses with the same algorithms"
+close gpu-llama read
+sed -E 's/ \| [0-9]+ \| (f32|bf16)/ | 120000 | \1/' first > other
+expect 10 "$trainer" --config llama.yaml "${gpu[@]}" device.heuristics=other log.dir=refused
+contains err.txt "other: its algorithms are of "
+contains err.txt "with cuBLASLt 120000, and this is "
+expect 14 "$trainer" --config llama.yaml "${gpu[@]}" device.heuristics=nowhere/algorithms log.dir=refused
+contains err.txt "nowhere/algorithms"
+
+# TF32 rounds the factors of products.
+expect 0 "$trainer" --config llama.yaml "${gpu[@]}" precision.tf32=true log.dir=tf32
+! diff -q <(series gpu-llama) <(series tf32) > /dev/null || fail "precision.tf32 changes nothing"
+
 # Attention in bf16 has fast kernels for some head widths only.
 expect 21 "$trainer" --config gpt2.yaml "${gpu[@]}" precision.compute=bf16 log.dir=bf16
 contains err.txt "no fast attention in bf16 for a head width of 8"

@@ -1,9 +1,5 @@
 // Algorithms of products: searched, written, read again.
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
-#include <filesystem>
-#include <fstream>
 
 #include "core/base/error.h"
 #include "kernels/cuda/cublaslt_api.h"
@@ -20,21 +16,6 @@ namespace {
 const ProductCase kProduct{16, 16, 1024};                                            // f32: an order of sums shows
 const ProductCase kOther{16, 24, 1024, DType::bf16, DType::f32, true, false, true};  // as a weight gradient
 
-class File {
- public:
-  File() : path_(std::filesystem::temp_directory_path() / ("trainer-algorithms-" + std::to_string(getpid()))) {}
-  ~File() { std::filesystem::remove(path_); }
-  std::string path() const { return path_; }
-  std::string text() const {
-    std::ifstream file(path_);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  void write(const std::string& text) const { std::ofstream(path_) << text; }
-
- private:
-  std::string path_;
-};
-
 std::vector<std::byte> product(const ProductCase& p) {
   const ProductData data(p);
   run_op(data.op);
@@ -45,13 +26,14 @@ void prepare(const ProductCase& p) {
   OneStream stream(cuda::scratch_bytes(data.op));
   cuda::prepare(stream, data.op);
 }
-// A file with both products.
-void search(const File& file) {
+// The text of both products.
+std::string search() {
   cuda::set_matmul_policy({.search = true});
   prepare(kProduct);
   prepare(kOther);
-  cuda::save_heuristics(file.path());
+  return cuda::all_algorithms();
 }
+void set(const std::string& text) { cuda::set_algorithms(text, "FILE"); }
 std::string with_line(const std::string& text, size_t number, const std::string& line) {
   std::string result;
   size_t at = 0;
@@ -81,10 +63,9 @@ TEST_CASE("algorithms: the first suggestion without a file, the same in every ru
 
 TEST_CASE("algorithms: the fastest is found, written, and taken by later runs") {
   const MatmulSettings settings;
-  const File file;
   const auto first = product(kProduct), first_other = product(kOther);
   fake::cublaslt_settings().slow = 0;  // the first that is suggested: another is faster
-  search(file);
+  const std::string text = search();
   fake::cublaslt_settings().slow = -1;
   const auto found = product(kProduct), found_other = product(kOther);
   REQUIRE(found != first);
@@ -92,64 +73,91 @@ TEST_CASE("algorithms: the fastest is found, written, and taken by later runs") 
 
   MatmulSettings::reset();
   REQUIRE(product(kProduct) == first);
-  REQUIRE(cuda::load_heuristics(file.path()));
+  set(text);
   REQUIRE(product(kProduct) == found);
   REQUIRE(product(kOther) == found_other);
 }
 
 TEST_CASE("algorithms: what a file holds is not searched again; what it holds of other GPUs is kept") {
   const MatmulSettings settings;
-  const File file;
-  search(file);
-  const std::string both = file.text();
+  const std::string both = search();
   REQUIRE(std::count(both.begin(), both.end(), '\n') == 4);
   std::string other_gpu = line_of(both, 3);
   other_gpu.replace(0, other_gpu.find(" | "), "Another GPU");
-  file.write(both + other_gpu + "\n");
   MatmulSettings::reset();
-  REQUIRE(cuda::load_heuristics(file.path()));
+  set(both + other_gpu + "\n");
   cuda::set_matmul_policy({.search = true});
   const uint64_t gemms = fake::counters.gemms;
   prepare(kProduct);
   prepare(kOther);
   REQUIRE(fake::counters.gemms == gemms);
-  cuda::save_heuristics(file.path());
-  REQUIRE(file.text().find(line_of(both, 3)) != std::string::npos);
-  REQUIRE(file.text().find(line_of(both, 4)) != std::string::npos);
-  REQUIRE(file.text().find(other_gpu) != std::string::npos);
-  REQUIRE(file.text().size() == both.size() + other_gpu.size() + 1);
+  REQUIRE(cuda::found_algorithms().empty());
+  const std::string all = cuda::all_algorithms();
+  REQUIRE(all.find(line_of(both, 3)) != std::string::npos);
+  REQUIRE(all.find(line_of(both, 4)) != std::string::npos);
+  REQUIRE(all.find(other_gpu) != std::string::npos);
+  REQUIRE(all.size() == both.size() + other_gpu.size() + 1);
 }
 
-TEST_CASE("algorithms: another version of cuBLASLt searches again") {
+TEST_CASE("algorithms: those of another GPU or another cuBLASLt alone are refused") {
   const MatmulSettings settings;
-  const File file;
-  search(file);
-  std::string text = file.text();
-  const std::string version = " | " + std::to_string(cuda::cublaslt().cublasLtGetVersion()) + " | ";
-  for (size_t at; (at = text.find(version)) != std::string::npos;) text.replace(at, version.size(), " | 120000 | ");
-  file.write(text);
+  const std::string good = search();
+  std::string version = good, gpu = good;
+  const std::string number = std::to_string(cuda::cublaslt().cublasLtGetVersion());
+  for (size_t at; (at = version.find(" | " + number + " | ")) != std::string::npos;)
+    version.replace(at, number.size() + 6, " | 120000 | ");
+  REQUIRE_THROWS_WITH(set(version), Catch::Contains("FILE: its algorithms are of ") &&
+                                        Catch::Contains(" with cuBLASLt 120000, and this is ") &&
+                                        Catch::Contains("with cuBLASLt " + number + ": name another file"));
+  const std::string name = line_of(good, 3).substr(0, line_of(good, 3).find(" | "));
+  for (size_t at; (at = gpu.find(name)) != std::string::npos;) gpu.replace(at, name.size(), "A100");
+  REQUIRE_THROWS_WITH(set(gpu), Catch::Contains("FILE: its algorithms are of A100 with cuBLASLt " + number));
+}
+
+TEST_CASE("algorithms: what another rank found replaces this rank's, and is not found here") {
+  const MatmulSettings settings;
+  const auto first = product(kProduct);
+  fake::cublaslt_settings().slow = 0;
+  search();
+  const std::string others = cuda::found_algorithms();
+  const auto found = product(kProduct);
+  REQUIRE(found != first);
   MatmulSettings::reset();
-  REQUIRE(cuda::load_heuristics(file.path()));
-  cuda::set_matmul_policy({.search = true});
-  const uint64_t gemms = fake::counters.gemms;
+  fake::cublaslt_settings().slow = 2;
+  search();
+  cuda::add_algorithms(others);
+  REQUIRE(product(kProduct) == found);
+  REQUIRE(cuda::found_algorithms().empty());
+  REQUIRE(cuda::all_algorithms() == others);
+}
+
+TEST_CASE("algorithms: what was prepared is told once, with what cuBLASLt does not compute") {
+  const MatmulSettings settings;
+  cuda::take_prepared_products();
+  search();
+  prepare({17, 24, 32, DType::f32, DType::bf16});
+  prepare({17, 24, 32, DType::f32, DType::bf16});
   prepare(kProduct);
-  REQUIRE(fake::counters.gemms > gemms);
+  const auto told = cuda::take_prepared_products();
+  REQUIRE(told.searched == 2);
+  REQUIRE(told.plain.size() == 1);
+  REQUIRE_THAT(told.plain[0], Catch::Contains("f32 to bf16 m 17 n 24 k 32"));
+  REQUIRE(cuda::take_prepared_products().searched == 0);
+  fake::cublaslt_settings().suggested = 0;
+  prepare({18, 24, 32});
+  REQUIRE(cuda::take_prepared_products().plain.size() == 1);
 }
 
 TEST_CASE("algorithms: a bad file is refused with its line") {
   const MatmulSettings settings;
-  const File file;
-  search(file);
-  const std::string good = file.text(), third = line_of(good, 3);
+  const std::string good = search(), third = line_of(good, 3);
   const auto refused = [&](const std::string& text, const std::string& message) {
-    file.write(text);
-    REQUIRE_THROWS_WITH(cuda::load_heuristics(file.path()), Catch::Contains(file.path() + message));
+    REQUIRE_THROWS_WITH(set(text), Catch::Contains("FILE" + message));
   };
-  refused("", ":1: not a file of matmul algorithms");
   refused(with_line(good, 1, "# something else"), ":1: not a file of matmul algorithms");
   refused(with_line(good, 3, "a | b"),
           ":3: wanted 'GPU | cuBLASLt | problem | workspace | algorithm', found 2 columns");
-  refused(with_line(good, 4, third), ":4: the same problem as in " + file.path() + ":3");
+  refused(with_line(good, 4, third), ":4: the same problem as in FILE:3");
   refused(with_line(good, 3, third.substr(0, third.size() - 1)), ":3: wanted an algorithm of 128 hexadecimal digits");
   refused(with_line(good, 3, third.substr(0, third.size() - 1) + "g"), ":3: wanted an algorithm of 128");
   const auto field = [&](const std::string& value) {
@@ -158,23 +166,14 @@ TEST_CASE("algorithms: a bad file is refused with its line") {
   };
   refused(field("99999999999"), ":3: wanted a workspace of at most 33554432 bytes, found '99999999999'");
   refused(field("-1"), ":3: wanted a workspace");
-  file.write(good);
-  REQUIRE(cuda::load_heuristics(file.path()));
+  set(good);
 }
 
 TEST_CASE("algorithms: one that does not fit its problem is refused with its line") {
   const MatmulSettings settings;
-  const File file;
-  search(file);
-  const std::string good = file.text(), third = line_of(good, 3), fourth = line_of(good, 4);
-  file.write(with_line(good, 3, third.substr(0, third.rfind(" | ")) + fourth.substr(fourth.rfind(" | "))));
-  REQUIRE(cuda::load_heuristics(file.path()));
+  const std::string good = search(), third = line_of(good, 3), fourth = line_of(good, 4);
+  set(with_line(good, 3, third.substr(0, third.rfind(" | ")) + fourth.substr(fourth.rfind(" | "))));
   const bool first_is_bf16 = third.find("bf16 to f32") != std::string::npos;
   const ProductData data(first_is_bf16 ? kOther : kProduct);
-  REQUIRE_THROWS_WITH(run_op(data.op), Catch::Contains(file.path() + ":3: cuBLASLt does not take this algorithm"));
-}
-
-TEST_CASE("algorithms: a file that cannot be written is refused") {
-  REQUIRE_THROWS_WITH(cuda::save_heuristics("/nonexistent/algorithms"),
-                      Catch::Contains("cannot write /nonexistent/algorithms: No such file"));
+  REQUIRE_THROWS_WITH(run_op(data.op), Catch::Contains("FILE:3: cuBLASLt does not take this algorithm"));
 }

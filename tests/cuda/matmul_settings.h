@@ -10,11 +10,11 @@ struct MatmulSettings {
   ~MatmulSettings() { reset(); }
   MatmulSettings(const MatmulSettings&) = delete;
   MatmulSettings& operator=(const MatmulSettings&) = delete;
-  // Also forgets every algorithm: there is no such file.
+  // Also forgets every algorithm.
   static void reset() {
     fake::cublaslt_settings() = {};
     cuda::set_matmul_policy({});
-    cuda::load_heuristics("/nonexistent/algorithms");
+    cuda::set_algorithms("", "nothing");
   }
 };
 

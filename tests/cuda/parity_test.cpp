@@ -1,6 +1,10 @@
 // The parity grid's corners on emulated GPUs: what a layout computes there is what one rank of the CPU computes.
-#include <catch2/catch.hpp>
+#include <unistd.h>
 
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "tests/cuda/matmul_settings.h"
 #include "tests/ranks/compare_layouts.h"
 
 using namespace trainer;
@@ -47,4 +51,16 @@ TEST_CASE("bf16 on GPUs") {
 TEST_CASE("GPUs give the same bits again") {
   for (const Layout& l : {Layout{.dp = 2, .zero = 1}, Layout{.tp = 2, .sequence_parallel = true}})
     compare_bits(run(on_gpus(l)), run(on_gpus(l)));
+}
+
+TEST_CASE("GPUs take the algorithms that the ranks of an earlier run found") {
+  const MatmulSettings settings;
+  const auto file = std::filesystem::temp_directory_path() / ("trainer-parity-algorithms-" + std::to_string(getpid()));
+  Layout l{.dp = 2, .zero = 1};
+  l.heuristics = file;
+  const Outcomes found = run(on_gpus(l));
+  REQUIRE(std::filesystem::exists(file));
+  MatmulSettings::reset();
+  compare_bits(run(on_gpus(l)), found);
+  std::filesystem::remove(file);
 }

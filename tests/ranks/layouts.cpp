@@ -174,6 +174,7 @@ RunSpec spec_of(const Layout& l) {
   s.memory.recompute = {l.recompute, 2};
   s.device.threads = 1;
   s.device.kind = l.device;
+  if (!l.heuristics.empty()) s.device.heuristics = l.heuristics;
   s.device.fallback = true;  // narrow heads in bf16
   return s;
 }

@@ -20,6 +20,7 @@ struct Layout {
   int kv_heads = 2, vocab = 97, ffn = 70, head_dim = 8;
   float dropout = 0;
   DeviceChoice device = DeviceChoice::cpu;
+  std::string heuristics = {};  // a file, of GPUs; empty: none
   int ranks() const { return tp * pp * dp; }
   std::string name() const;
 };

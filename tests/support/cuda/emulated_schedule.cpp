@@ -1,4 +1,5 @@
 #include "tests/cuemu/config.h"
+#include "tests/cuemu/stats.h"
 #include "tests/fakecuda/fake_cuda.h"
 #include "tests/support/cuda/schedule.h"
 
@@ -13,5 +14,7 @@ void test_schedule(int run) {
   cuemu::set_schedule({seed, reverse ? cuemu::Order::reverse : first.order});
   fake::set_seed(seed);
 }
+
+std::optional<WarpCounts> warp_counts() { return WarpCounts{cuemu::stats().mma, cuemu::stats().ldm_conflict_ways}; }
 
 }  // namespace trainer::test
