@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""One training step of GPT-2's shape in PyTorch on the CPU, timed: what scripts/bench_step.sh --torch compares with.
+"""One training step of GPT-2's shape in PyTorch, timed: what scripts/bench_step.sh --torch and scripts/gpu_check compare with.
 
 Forward, backward, clipping and fused AdamW; scaled_dot_product_attention; median and best of the steps after the warm-up.
-usage: bench_torch.py LAYERS HEADS WIDTH VOCAB BATCH TOKENS fp32|bf16 [--compile] [--steps N]
+usage: bench_torch.py LAYERS HEADS WIDTH VOCAB BATCH TOKENS fp32|bf16 [--compile] [--steps N] [--device cpu|cuda]
 """
 import argparse
 import time
@@ -50,21 +50,24 @@ def main():
     parser.add_argument("precision", choices=("fp32", "bf16"))
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     o = parser.parse_args()
     torch.manual_seed(1)
-    model = Gpt2(o.layers, o.heads, o.width, o.vocab, o.tokens)
+    model = Gpt2(o.layers, o.heads, o.width, o.vocab, o.tokens).to(o.device)
     step_model = torch.compile(model) if o.compile else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    ids = torch.randint(o.vocab, (o.batch, o.tokens + 1))
+    ids = torch.randint(o.vocab, (o.batch, o.tokens + 1)).to(o.device)
     times = []
     for step in range(o.steps + 2):
         begin = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=o.precision == "bf16"):
+        with torch.autocast(o.device, torch.bfloat16, enabled=o.precision == "bf16"):
             loss = step_model(ids[:, :-1], ids[:, 1:])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        if o.device == "cuda":
+            torch.cuda.synchronize()
         if step >= 2:
             times.append(time.perf_counter() - begin)
     times.sort()
