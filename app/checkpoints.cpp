@@ -40,7 +40,7 @@ StateView state_view(const Planned& p, std::span<std::byte> arena) {
   StateView view = state_view(p.program, p.model, arena);
   view.first_of_tp = p.mesh.slice == 0;
   view.first_of_kv = p.mesh.slice % p.mesh.kv_copies == 0;
-  const Stages stages(p.spec, p.model, find_schedule(p.spec.parallel.pipeline.schedule), /*microbatches=*/1);
+  const Stages stages(p.spec, p.model, find_schedule(p.spec.parallel.pipeline), /*microbatches=*/1);
   for (StatePart& part : view.parts) {
     const Bucket& bucket = p.program.buckets[size_t(part.bucket)];
     part.share = counts_bucket(stages, p.mesh, bucket) ? share_of(part, bucket, p.mesh) : Share{0, 0};

@@ -7,8 +7,10 @@
 #include <memory>
 
 #include "app/plan_report.h"
+#include "app/plan_schedule.h"
 #include "app/ranks_map.h"
 #include "app/wire.h"
+#include "core/base/error.h"
 #include "core/plan/text.h"
 #include "core/spec/read.h"
 
@@ -22,12 +24,28 @@ struct Options {
   int ranks_per_host = 8;
   std::string machine = "h100", trace;
   bool json = false, text = false, ranks_map = false;
+  ScheduleOptions schedule;
 };
 
+int show_schedule(const Options& o) {
+  const ClockedSchedule c = clock_schedule(o.schedule);
+  if (o.text) fmt::print("{}", to_text(c.orders, c.schedule.placement));
+  else print_schedule(c, o.schedule, o.json);
+  return int(Exit::done);
+}
+
 int run(const Options& o) {
+  check(o.config.empty() != o.schedule.schedule.empty(), Exit::usage,
+        "plan: wanted either --config, a run's spec, or --schedule, a pipeline schedule by itself");
+  if (o.config.empty()) return show_schedule(o);
   const RunSpec spec = load_spec(o.config, o.overrides);
   if (o.ranks_map) {
     print_ranks_map(std::cout, spec, o.world, o.ranks_per_host);
+    return int(Exit::done);
+  }
+  if (o.schedule.ascii || !o.schedule.svg.empty()) {
+    const PlanKey key = plan_keys(spec, Mesh::of(spec, o.world, o.rank).dp).front();
+    print_schedule(clock_schedule(spec, key.microbatches), o.schedule, o.json);
     return int(Exit::done);
   }
   const std::string device = install_device(spec);
@@ -52,11 +70,12 @@ int run(const Options& o) {
 void add_plan_command(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand("plan", "what a run needs and does, to the byte, without running it");
   auto o = std::make_shared<Options>();
-  command->add_option("--config", o->config, "run spec")->required();
+  command->add_option("--config", o->config, "run spec");
   command->add_option("--world", o->world, "ranks")->capture_default_str();
   command->add_option("--rank", o->rank, "whose plan")->capture_default_str();
   command->add_flag("--json", o->json, "print one JSON object");
-  command->add_flag("--text", o->text, "print the program, instruction by instruction");
+  command->add_flag("--text", o->text,
+                    "print the program, instruction by instruction; of --schedule, a file for custom:FILE");
   command->add_option("--machine", o->machine, "whose clock times the step: a100, h100, h200, b200")
       ->capture_default_str();
   command->add_option("--trace", o->trace, "write the step's timeline, for Perfetto");
@@ -64,6 +83,7 @@ void add_plan_command(CLI::App& app, int& exit_code) {
   command->add_option("--ranks-per-host", o->ranks_per_host, "for --ranks-map")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  add_schedule_options(*command, o->schedule);
   command->add_option("overrides", o->overrides, "section.key=value");
   command->callback([o, &exit_code] { exit_code = run(*o); });
 }

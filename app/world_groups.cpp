@@ -41,8 +41,7 @@ int rank_elsewhere(const std::vector<int>& host_of, int rank) {  // -1: there is
 }  // namespace
 
 Stages stages_of(const Planned& p) {
-  return Stages(p.spec, p.model, find_schedule(p.spec.parallel.pipeline.schedule),
-                p.program.plans[0].first.microbatches);
+  return Stages(p.spec, p.model, find_schedule(p.spec.parallel.pipeline), p.program.plans[0].first.microbatches);
 }
 
 WorldGroups::WorldGroups(const Planned& p, const Over& over)

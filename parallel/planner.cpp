@@ -34,7 +34,7 @@ struct Alone {
   MeterCounts& counts;
 };
 void issue_alone(const Program& p, const PlanRequest& r, const Mesh& mesh, const PlanKey& key, const Alone& to) {
-  const Stages stages(r.spec, r.model, find_schedule(r.spec.parallel.pipeline.schedule), key.microbatches);
+  const Stages stages(r.spec, r.model, find_schedule(r.spec.parallel.pipeline), key.microbatches);
   MeterGroups groups(to.counts, mesh, stages);
   NoFeed feed;
   Engine(p, r.spec, mesh, r.model, {to.device, groups, feed}).issue_plan(key, Control{});
@@ -42,10 +42,12 @@ void issue_alone(const Program& p, const PlanRequest& r, const Mesh& mesh, const
 
 class Planner {
  public:
-  explicit Planner(const PlanRequest& r) : request_(r), schedule_(find_schedule(r.spec.parallel.pipeline.schedule)) {
-    for (const PlanKey& k : r.keys)
+  explicit Planner(const PlanRequest& r) : request_(r), schedule_(find_schedule(r.spec.parallel.pipeline)) {
+    for (const PlanKey& k : r.keys) {
       check(k.seq_len == r.spec.data.seq_len, Exit::spec,
             "[planner] a plan for {} tokens, but the model is built for {}", k.seq_len, r.spec.data.seq_len);
+      stages_.emplace_back(r.spec, r.model, schedule_, k.microbatches);
+    }
   }
 
   // Of replica 0 of every stage.
@@ -71,13 +73,13 @@ class Planner {
       return k.kind == StepKind::train_and_snapshot || k.kind == StepKind::snapshot;
     };
     Program p;
-    const PlanContext any{request_.spec, mesh, request_.model, request_.keys.at(0)};
-    make_buckets(p, any, stages_of(any), std::any_of(request_.keys.begin(), request_.keys.end(), snapshots));
-    for (const PlanKey& key : request_.keys) {
-      const PlanContext c{request_.spec, mesh, request_.model, key};
+    make_buckets(p, context(mesh, 0), stages_.at(0),
+                 std::any_of(request_.keys.begin(), request_.keys.end(), snapshots));
+    for (size_t k = 0; k < request_.keys.size(); ++k) {
+      const PlanContext c = context(mesh, k);
       Code code;
       for (CodePass pass : code_passes()) code = pass(std::move(code), c, p);
-      p.plans.push_back({key, trainer::bind(std::move(code), c, p)});
+      p.plans.push_back({c.key, trainer::bind(std::move(code), c, p)});
     }
     return p;
   }
@@ -119,8 +121,13 @@ class Planner {
     for (Program& p : all) p.hash = hash;
   }
 
+  PlanContext context(const Mesh& mesh, size_t key) const {
+    return {request_.spec, mesh, request_.model, request_.keys[key], stages_[key]};
+  }
+
   const PlanRequest& request_;
-  const Schedule& schedule_;
+  const Schedule schedule_;
+  std::vector<Stages> stages_;  // per key
 };
 
 }  // namespace

@@ -210,7 +210,7 @@ void check_norms(const World& w, const PlanKey& key) {
 }  // namespace
 
 World world_of_stages(const RunSpec& spec, const Model& model, const Mesh& first, const std::vector<Program>& stages) {
-  World w{spec, model, find_schedule(spec.parallel.pipeline.schedule), {}, {}};
+  World w{spec, model, find_schedule(spec.parallel.pipeline), {}, {}};
   for (size_t s = 0; s < stages.size(); ++s) {
     w.meshes.push_back(first.stage_alone(int(s)));
     w.programs.push_back(&stages[s]);
@@ -219,7 +219,7 @@ World world_of_stages(const RunSpec& spec, const Model& model, const Mesh& first
 }
 
 World world_of(const RunSpec& spec, const Model& model, const std::vector<Program>& all_ranks) {
-  World w{spec, model, find_schedule(spec.parallel.pipeline.schedule), {}, {}};
+  World w{spec, model, find_schedule(spec.parallel.pipeline), {}, {}};
   for (const Program& p : all_ranks) {
     w.meshes.push_back(Mesh::of(spec, int(all_ranks.size()), int(w.meshes.size())));
     w.programs.push_back(&p);

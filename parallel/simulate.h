@@ -18,7 +18,7 @@ struct Timeline {
 struct World {  // one entry per rank of both
   const RunSpec& spec;
   const Model& model;
-  const Schedule& schedule;
+  Schedule schedule;
   std::vector<Mesh> meshes;
   std::vector<const Program*> programs;
 };

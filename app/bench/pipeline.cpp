@@ -193,8 +193,8 @@ struct Measured {
   double issue = 0;  // of an instruction, the slowest rank's
 };
 
-std::vector<BenchRow> rows_of(const Pipe& pipe, const RunSpec& spec, const Measured& found, double clocked) {
-  const std::string name = fmt::format("{}, {} stages, {} micro-batches", find_schedule(pipe.schedule).name,
+std::vector<BenchRow> rows_of(const RunSpec& spec, const Measured& found, double clocked) {
+  const std::string name = fmt::format("{}, {} stages, {} micro-batches", find_schedule(spec.parallel.pipeline).name,
                                        spec.parallel.pp, spec.train.global_batch.count);
   return {{name, 1e3 * found.step, "ms", 1e3 * clocked},
           {"  the host's time for an instruction", 1e6 * found.issue, "us", std::nullopt}};
@@ -234,7 +234,7 @@ std::vector<BenchRow> sleeping(const Pipe& pipe, int stages_count, const Pipelin
   const PlanKey key = train_key(spec, spec.train.global_batch.count, 1);
   const double each = o.milliseconds * 1e-3;
   const Planned p = plan_run(spec, stages_count, 0);
-  const Stages stages(spec, p.model, find_schedule(pipe.schedule), key.microbatches);
+  const Stages stages(spec, p.model, find_schedule(spec.parallel.pipeline), key.microbatches);
   const UniformDurations durations(stages, p.model, {.f = each, .b = each, .w = each, .recompute = each});
   const Measured found = measure_steps(spec, o.steps, [&](Planned& planned) {
     for (size_t b = 0; b < planned.model.blocks.size(); ++b) {
@@ -244,7 +244,7 @@ std::vector<BenchRow> sleeping(const Pipe& pipe, int stages_count, const Pipelin
       block = std::make_unique<SleepingBlock>(std::move(block), durations, planned.mesh.at_stage(at.stage), like);
     }
   });
-  return rows_of(pipe, spec, found, clocked(spec, p, key, durations));
+  return rows_of(spec, found, clocked(spec, p, key, durations));
 }
 
 // Blocks timed in two replicas at once, as two stages will share the memory.
@@ -279,7 +279,7 @@ std::vector<BenchRow> computing(const Pipe& pipe, const TimedBlocks& times, int 
   const RunSpec spec = computing_spec(pipe, 2);
   const PlanKey key = train_key(spec, spec.train.global_batch.count, 1);
   const Planned p = plan_run(spec, 2, 0);
-  return rows_of(pipe, spec, measure_steps(spec, steps, [](Planned&) {}), clocked(spec, p, key, times));
+  return rows_of(spec, measure_steps(spec, steps, [](Planned&) {}), clocked(spec, p, key, times));
 }
 
 }  // namespace

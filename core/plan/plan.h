@@ -19,6 +19,7 @@
 namespace trainer {
 
 struct Model;
+class Stages;
 
 // begin writes Control and zeroes Outcome. norm adds a bucket's |g|^2; agree sums Outcome over the world (evaluate has one too); tie
 // sums a shared parameter's gradient over the stages that hold it, once, after the last reduce.
@@ -124,6 +125,7 @@ struct PlanContext {
   const Mesh& mesh;
   const Model& model;
   PlanKey key;
+  const Stages& stages;
 };
 using CodePass = std::vector<Instr> (*)(std::vector<Instr>, const PlanContext&, const Program&);
 

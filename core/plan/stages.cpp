@@ -2,13 +2,20 @@
 
 #include <algorithm>
 
+#include "core/base/error.h"
 #include "core/model/model.h"
 #include "core/plan/split.h"
 
 namespace trainer {
 
-Stages::Stages(const RunSpec& spec, const Model& model, const Schedule& schedule, int microbatches)
-    : schedule_(&schedule),
+Orders Schedule::orders(const PipeShape& shape) const {
+  check(chunks == 0 || shape.chunks == chunks, Exit::spec, "[pipeline] {} needs virtual_stages {}, found {}", name,
+        chunks, shape.chunks);
+  return plan(shape, limits);
+}
+
+Stages::Stages(const RunSpec& spec, const Model& model, Schedule schedule, int microbatches)
+    : schedule_(std::move(schedule)),
       shape_{int(spec.parallel.pp), int(spec.parallel.pipeline.virtual_stages), microbatches},
       owners_(size_t(positions())),
       blocks_(size_t(positions())) {
@@ -22,6 +29,11 @@ Stages::Stages(const RunSpec& spec, const Model& model, const Schedule& schedule
     position_of_block_.push_back(at);
     blocks_[size_t(at)].end = b + 1;
   }
+}
+
+const std::vector<Action>& Stages::order(int stage) const {
+  if (orders_->empty()) *orders_ = schedule_.orders(shape_);
+  return (*orders_)[size_t(stage)];
 }
 
 }  // namespace trainer

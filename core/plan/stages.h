@@ -2,6 +2,7 @@
 // and the schedule says which stage runs which position. The embedding goes with the first layer, the head with the
 // last.
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "core/plan/schedule.h"
@@ -10,8 +11,8 @@ namespace trainer {
 
 class Stages {
  public:
-  // Throws Error(spec) where there are fewer layers than positions. `schedule` must outlive it.
-  Stages(const RunSpec&, const Model&, const Schedule& schedule, int microbatches);
+  // Throws Error(spec) where there are fewer layers than positions.
+  Stages(const RunSpec&, const Model&, Schedule, int microbatches);
 
   struct Place {
     int stage = 0, chunk = 0;
@@ -19,18 +20,22 @@ class Stages {
   struct Blocks {
     int first = 0, end = 0;
   };
-  const Schedule& schedule() const { return *schedule_; }
+  const Schedule& schedule() const { return schedule_; }
+  // The stage's actions. Planned for all stages when first asked for, and shared with copies: not from two threads.
+  // Throws Error(spec) for a shape that the schedule cannot run.
+  const std::vector<Action>& order(int stage) const;
   const PipeShape& shape() const { return shape_; }
-  int positions() const { return shape_.stages * shape_.chunks; }
-  int position(int stage, int chunk) const { return schedule_->place(shape_, stage, chunk); }
+  int positions() const { return shape_.positions(); }
+  int position(int stage, int chunk) const { return position_at(schedule_.placement, shape_, stage, chunk); }
   Place owner(int position) const { return owners_[size_t(position)]; }
   int position_of(int block) const { return position_of_block_[size_t(block)]; }
   int stage_of(int block) const { return owner(position_of(block)).stage; }
   Blocks blocks(int position) const { return blocks_[size_t(position)]; }
 
  private:
-  const Schedule* schedule_;
+  Schedule schedule_;
   PipeShape shape_;
+  std::shared_ptr<Orders> orders_ = std::make_shared<Orders>();
   std::vector<Place> owners_;
   std::vector<int> position_of_block_;
   std::vector<Blocks> blocks_;

@@ -93,10 +93,12 @@ enum class PipelineKind : uint8_t {
   zb_h2,
   zb_v,
   zb_auto,
-  dualpipe_v
+  dualpipe_v,
+  custom
 };  // `1f1b`
 struct PipelineSpec {
   PipelineKind schedule = PipelineKind::one_f_one_b;
+  std::string file;  // custom: where the order is written
   int64_t virtual_stages = 1;
   std::vector<int64_t> split;  // layers of each position of the pipeline; empty: auto
 };

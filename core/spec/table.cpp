@@ -26,15 +26,39 @@ Type<DecayShape> decay_shape() {
   return one_of<DecayShape>(
       {{"linear", DecayShape::linear}, {"cosine", DecayShape::cosine}, {"1-sqrt", DecayShape::one_minus_sqrt}});
 }
-Type<PipelineKind> pipeline_kind() {
-  return one_of<PipelineKind>({{"gpipe", PipelineKind::gpipe},
-                               {"1f1b", PipelineKind::one_f_one_b},
-                               {"interleaved", PipelineKind::interleaved},
-                               {"zb_h1", PipelineKind::zb_h1},
-                               {"zb_h2", PipelineKind::zb_h2},
-                               {"zb_v", PipelineKind::zb_v},
-                               {"zb_auto", PipelineKind::zb_auto},
-                               {"dualpipe_v", PipelineKind::dualpipe_v}});
+Type<PipelineSpec> pipeline_schedule() {
+  const auto kind = one_of<PipelineKind>({{"gpipe", PipelineKind::gpipe},
+                                          {"1f1b", PipelineKind::one_f_one_b},
+                                          {"interleaved", PipelineKind::interleaved},
+                                          {"zb_h1", PipelineKind::zb_h1},
+                                          {"zb_h2", PipelineKind::zb_h2},
+                                          {"zb_v", PipelineKind::zb_v},
+                                          {"zb_auto", PipelineKind::zb_auto},
+                                          {"dualpipe_v", PipelineKind::dualpipe_v}});
+  const auto file = text();
+  const nlohmann::json map = {{"type", "object"},
+                              {"properties", {{"custom", file.schema}}},
+                              {"required", {"custom"}},
+                              {"additionalProperties", false}};
+  return {.read =
+              [=](const Node& node, PipelineSpec& pipeline, const Reading& reading) {
+                if (node.kind != NodeKind::map) return kind.read(node, pipeline.schedule, reading);
+                if (node.entries.size() != 1 || node.entries[0].key != "custom") {
+                  reading.wrong(node.entries.empty() ? node.mark : node.entries[0].mark, "{custom: FILE}",
+                                "another map", "write the name of a schedule, or {custom: FILE}");
+                  return false;
+                }
+                if (!file.read(node.entries[0].value, pipeline.file, reading.inside(".custom"))) return false;
+                pipeline.schedule = PipelineKind::custom;
+                return true;
+              },
+          .write =
+              [=](const PipelineSpec& pipeline) {
+                const bool custom = pipeline.schedule == PipelineKind::custom;
+                return custom ? nlohmann::json{{"custom", pipeline.file}} : kind.write(pipeline.schedule);
+              },
+          .schema = {{"anyOf", {kind.schema, map}}},
+          .legal = kind.legal + " | {custom: FILE}"};
 }
 Type<DeviceChoice> device_choice() {
   return one_of<DeviceChoice>(
@@ -151,7 +175,7 @@ std::vector<Key<RunSpec>> make_table() {
       KEY(parallel.zero_keep, integer({0, 10'000}), "ZeRO-3: this many layers stay gathered."),
       KEY(parallel.comm, word({"auto", "shm", "tcp", "nccl"}), "Transport of the collectives. auto: between GPUs nccl, between CPUs shm within a host and tcp between hosts; tcp: also between ranks of one host."),
       KEY(parallel.order, list_of(word({"tp", "cp", "dp", "pp"}), {4, 4}), "Axes of the mesh, innermost first."),
-      KEY(parallel.pipeline.schedule, pipeline_kind(), "Order of forward and backward passes in the pipeline."),
+      make_key<RunSpec>("parallel.pipeline.schedule", [](auto& spec) -> auto& { return spec.parallel.pipeline; }, pipeline_schedule(), "Order of forward and backward passes in the pipeline (docs/pipelines.md); custom: as it is written in a file."),
       KEY(parallel.pipeline.virtual_stages, integer({1, 1000}), "Chunks of layers a stage holds."),
       KEY(parallel.pipeline.split, or_empty("auto", list_of(integer({1, 100'000}), {.low = 1})),
           "Layers of each position of the pipeline, in the model's order; auto: alike in FLOPs."),

@@ -8,20 +8,13 @@ namespace {
 
 class Expander {
  public:
-  explicit Expander(const PlanContext& c) : c_(c), stages_(stages_of(c)), layouts_(layouts_of(c.model)) {}
+  explicit Expander(const PlanContext& c) : c_(c), stages_(c.stages), layouts_(layouts_of(c.model)) {}
   Code run(Code code) {
-    const auto order = stages_.schedule().order(stages_.shape(), {}, c_.mesh.stage);
     code_ = std::move(code);
     code_.push_back({.verb = Verb::begin});
-    for (size_t k = 0; k < order.size(); ++k) {
-      const Action& a = order[k];
+    for (const Action& a : stages_.order(c_.mesh.stage)) {
       if (a.verb == Verb::forward) forward(a);
-      if (a.verb == Verb::forward || !trains(c_.key.kind)) continue;
-      const bool both = a.verb == Verb::backward_input && k + 1 < order.size() &&
-                        order[k + 1].verb == Verb::backward_weight && order[k + 1].microbatch == a.microbatch &&
-                        order[k + 1].chunk == a.chunk;
-      backward(a, both);
-      k += both;
+      else if (trains(c_.key.kind)) backward(a);
     }
     return std::move(code_);
   }
@@ -40,16 +33,16 @@ class Expander {
       push(Verb::forward, a, b);
     }
   }
-  void backward(const Action& a, bool both) {
+  void backward(const Action& a) {
     for (int b = blocks(a).end - 1; b >= blocks(a).first; --b) {
       const BlockLayout& l = layouts_[size_t(b)];
       if (a.verb == Verb::backward_input && l.has_input_half) push(Verb::backward_input, a, b);
-      if ((a.verb == Verb::backward_weight || both) && l.has_weight_half) push(Verb::backward_weight, a, b);
+      if ((a.verb == Verb::backward_weight || a.whole) && l.has_weight_half) push(Verb::backward_weight, a, b);
     }
   }
 
   const PlanContext& c_;
-  const Stages stages_;
+  const Stages& stages_;
   const std::vector<BlockLayout> layouts_;
   Code code_;
   std::set<int> loaded_;

@@ -3,17 +3,12 @@
 #include <algorithm>
 
 #include "core/model/model.h"
-#include "parallel/schedules/schedules.h"
 
 namespace trainer {
 
 std::span<const CodePass> code_passes() {
   static constexpr CodePass kPasses[] = {expand, recompute, pipe, gather, reduce, update, snapshot};
   return kPasses;
-}
-
-Stages stages_of(const PlanContext& c) {
-  return Stages(c.spec, c.model, find_schedule(c.spec.parallel.pipeline.schedule), c.key.microbatches);
 }
 
 std::vector<BlockLayout> layouts_of(const Model& model) {

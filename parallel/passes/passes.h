@@ -12,8 +12,7 @@ using Code = std::vector<Instr>;
 // The table: passes in their order.
 std::span<const CodePass> code_passes();
 
-// Schedule -> begin, loads, forwards, backward halves. A weight half right behind its input half is fused into a
-// block-by-block backward.
+// Schedule -> begin, loads, forwards, backward halves. A whole backward goes block by block.
 Code expand(Code, const PlanContext&, const Program&);
 // What forward dropped is restored before the first backward half that needs it: a block at a time (selective), or a
 // layer (full).
@@ -33,7 +32,6 @@ Code snapshot(Code, const PlanContext&, const Program&);
 Code place_pipe(Code, const PlanContext&, const Program&, int receive_ahead);
 
 // What passes ask.
-Stages stages_of(const PlanContext&);
 std::vector<BlockLayout> layouts_of(const Model&);
 std::vector<std::vector<int>> buckets_of_blocks(const std::vector<BlockLayout>&, const Program&);  // distinct, in order
 inline bool is_backward(Verb v) { return v == Verb::backward_input || v == Verb::backward_weight; }

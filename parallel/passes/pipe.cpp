@@ -47,7 +47,7 @@ class Incoming {
     for (int stage = 0; stage < c.mesh.pp; ++stage) {
       if (stage == c.mesh.stage) continue;
       const Mesh there = c.mesh.at_stage(stage);
-      const PlanContext peer{c.spec, there, c.model, c.key};
+      const PlanContext peer{c.spec, there, c.model, c.key, stages};
       queues_.emplace_back();
       queues_.emplace_back();
       for (Instr i : with_sends(expand({}, peer, p), peer, stages)) {
@@ -106,7 +106,7 @@ Code pipe(Code code, const PlanContext& c, const Program& p) {
 // computed here.
 Code place_pipe(Code code, const PlanContext& c, const Program& p, int receive_ahead) {
   if (c.mesh.pp == 1 || c.key.kind == StepKind::snapshot) return code;
-  const Stages stages = stages_of(c);
+  const Stages& stages = c.stages;
   Incoming incoming(c, p, stages);
   const Code out = with_sends(code, c, stages);
   const Actions actions(out);

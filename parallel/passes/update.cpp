@@ -16,7 +16,7 @@ bool updates_a_slice(const Program& p, int bucket) {
 
 Code update(Code code, const PlanContext& c, const Program& p) {
   if (c.key.kind == StepKind::snapshot) return code;
-  const Stages stages = stages_of(c);
+  const Stages& stages = c.stages;
   std::vector<int> here;
   for (int b = 0; b < int(p.buckets.size()); ++b)
     if (find_state(p, b, int(Role::weight))) here.push_back(b);

@@ -1,21 +1,21 @@
-// 1F1B (Narayanan et al. 2019): stage s of p keeps at most p - s micro-batches. On one stage: gradient accumulation.
+// 1F1B (PipeDream-flush; Narayanan et al. 2021): stage s of p keeps at most p - s micro-batches. On one stage: gradient
+// accumulation.
 #include <algorithm>
 
 #include "parallel/schedules/schedules.h"
+#include "parallel/schedules/stage_order.h"
 
 namespace trainer {
 
-std::vector<Action> one_f_one_b(const PipeShape& p, const Limits&, int stage) {
-  require_chunks(p, 1, "1f1b");
-  const int warmup = std::min(p.stages - stage - 1, p.microbatches);
-  std::vector<Action> a;
-  int f = 0, b = 0;
-  while (f < warmup) a.push_back(forward_of(f++));
-  while (b < p.microbatches) {
-    if (f < p.microbatches) a.push_back(forward_of(f++));
-    push_backward(a, b++);
-  }
-  return a;
+Orders one_f_one_b(const PipeShape& p, const Limits&) {
+  return each_stage(p, [&](StageOrder& o, int stage) {
+    const int warmup = std::min(p.stages - stage - 1, p.microbatches);
+    while (o.forwards() < warmup) o.forward();
+    while (o.backwards() < p.microbatches) {
+      if (o.forwards() < p.microbatches) o.forward();
+      o.backward();
+    }
+  });
 }
 
 }  // namespace trainer

@@ -7,27 +7,45 @@ namespace {
 
 struct Row {
   PipelineKind kind;
-  Schedule schedule;
+  std::string_view name;
+  Orders (*plan)(const PipeShape&, const Limits&);
+  int chunks = 1;
+  Placement placement = Placement::looped;
 };
-constexpr Row kSchedules[] = {{PipelineKind::gpipe, {"gpipe", gpipe, looped}},
-                              {PipelineKind::one_f_one_b, {"1f1b", one_f_one_b, looped}},
-                              {PipelineKind::interleaved, {"interleaved", interleaved, looped}},
-                              {PipelineKind::zb_h1, {"zb_h1", zb_h1, looped}},
-                              {PipelineKind::zb_v, {"zb_v", zb_v, vee}}};
+constexpr Row kSchedules[] = {{PipelineKind::gpipe, "gpipe", gpipe},
+                              {PipelineKind::one_f_one_b, "1f1b", one_f_one_b},
+                              {PipelineKind::interleaved, "interleaved", interleaved, 0},
+                              {PipelineKind::zb_h1, "zb_h1", zb_h1},
+                              {PipelineKind::zb_h2, "zb_h2", zb_h2},
+                              {PipelineKind::zb_v, "zb_v", zb_v, 2, Placement::vee},
+                              {PipelineKind::zb_auto, "zb_auto", zb_auto},
+                              {PipelineKind::dualpipe_v, "dualpipe_v", dualpipe_v, 2, Placement::vee}};
+constexpr std::string_view kCustom = "custom:";
+
+Schedule schedule_of(const Row& r) { return {r.name, r.plan, r.chunks, r.placement}; }
+Schedule schedule_in(std::string file) {
+  Schedule s{"custom", custom, 0, read_orders(file).placement};
+  s.limits.file = std::move(file);
+  return s;
+}
 
 }  // namespace
 
-const Schedule& find_schedule(PipelineKind kind) {
+Schedule find_schedule(const PipelineSpec& spec) {
   for (const Row& r : kSchedules)
-    if (r.kind == kind) return r.schedule;
-  fail(Exit::spec, "[pipeline] this schedule is not built yet: use gpipe, 1f1b, interleaved, zb_h1 or zb_v");
+    if (r.kind == spec.schedule) return schedule_of(r);
+  return schedule_in(spec.file);
 }
 
-int looped(const PipeShape& p, int stage, int chunk) { return chunk * p.stages + stage; }
-int vee(const PipeShape& p, int stage, int chunk) { return chunk == 0 ? stage : 2 * p.stages - 1 - stage; }
-
-void require_chunks(const PipeShape& p, int wanted, std::string_view schedule) {
-  check(p.chunks == wanted, Exit::spec, "[pipeline] {} needs virtual_stages {}, found {}", schedule, wanted, p.chunks);
+Schedule find_schedule(std::string_view name) {
+  std::string names;
+  for (const Row& r : kSchedules) {
+    if (r.name == name) return schedule_of(r);
+    names += fmt::format("{}, ", r.name);
+  }
+  check(name.starts_with(kCustom), Exit::spec, "[pipeline] there is no schedule `{}`: use one of {}custom:FILE", name,
+        names);
+  return schedule_in(std::string(name.substr(kCustom.size())));
 }
 
 }  // namespace trainer

@@ -1,31 +1,27 @@
-// The table of pipeline schedules. A new one is a file that defines `order`, and a row in schedules.cpp.
+// The table of pipeline schedules. A new one is a file that defines its orders, and a row in schedules.cpp.
 #pragma once
 #include "core/plan/schedule.h"
+#include "parallel/schedules/text.h"
 
 namespace trainer {
 
-// Throws Error(spec) for one that is not built.
-const Schedule& find_schedule(PipelineKind);
+// What a run uses: a function of the spec alone, so zb_auto plans with the defaults of Limits.
+Schedule find_schedule(const PipelineSpec&);
 
-// Orders. Each throws Error(spec) for a shape it cannot run.
-std::vector<Action> gpipe(const PipeShape&, const Limits&, int stage);
-std::vector<Action> one_f_one_b(const PipeShape&, const Limits&, int stage);
-std::vector<Action> interleaved(const PipeShape&, const Limits&, int stage);
-std::vector<Action> zb_h1(const PipeShape&, const Limits&, int stage);
-std::vector<Action> zb_v(const PipeShape&, const Limits&, int stage);
+// By its name in the spec; `custom:FILE` reads the placement from the file. Throws Error(spec) for another name.
+Schedule find_schedule(std::string_view name);
 
-// Placements: chunk after chunk over the stages, or there and back again.
-int looped(const PipeShape&, int stage, int chunk);
-int vee(const PipeShape&, int stage, int chunk);
+Orders gpipe(const PipeShape&, const Limits&);
+Orders one_f_one_b(const PipeShape&, const Limits&);
+Orders interleaved(const PipeShape&, const Limits&);
+Orders zb_h1(const PipeShape&, const Limits&);
+Orders zb_h2(const PipeShape&, const Limits&);
+Orders zb_v(const PipeShape&, const Limits&);
+Orders zb_auto(const PipeShape&, const Limits&);
+Orders dualpipe_v(const PipeShape&, const Limits&);
 
-// What orders are written with.
-inline Action forward_of(int m, int chunk = 0) { return {Verb::forward, int16_t(m), int16_t(chunk)}; }
-inline Action input_of(int m, int chunk = 0) { return {Verb::backward_input, int16_t(m), int16_t(chunk)}; }
-inline Action weight_of(int m, int chunk = 0) { return {Verb::backward_weight, int16_t(m), int16_t(chunk)}; }
-inline void push_backward(std::vector<Action>& a, int m, int chunk = 0) {
-  a.push_back(input_of(m, chunk));
-  a.push_back(weight_of(m, chunk));
-}
-void require_chunks(const PipeShape&, int wanted, std::string_view schedule);
+Orders custom(const PipeShape&, const Limits&);
+// Its file. Throws Error(spec) where it cannot be read, or is not in the form of text.h.
+WrittenOrders read_orders(const std::string& file);
 
 }  // namespace trainer

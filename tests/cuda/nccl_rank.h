@@ -19,7 +19,7 @@ struct GpuWorld {
   int tp = 1;
   RunSpec spec = spec_of(shape, tp);
   Model model = build_model(spec, mesh(0));
-  Stages stages{spec, model, find_schedule(spec.parallel.pipeline.schedule), shape.microbatches};
+  Stages stages{spec, model, find_schedule(spec.parallel.pipeline), shape.microbatches};
   int size() const { return shape.pp * shape.dp * tp; }
   Mesh mesh(int rank) const { return Mesh::of(spec, size(), rank); }
 

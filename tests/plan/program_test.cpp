@@ -243,10 +243,6 @@ TEST_CASE("shapes that cannot be are refused in words") {
   const auto planned = [](const WorldShape& w) { make_program(Case(w).request(), 0); };
   REQUIRE_THROWS_WITH(planned({.pp = 4, .layers = 2}), Catch::Contains("2 layers over 4 positions"));
   REQUIRE_THROWS_WITH(planned({.schedule = PipelineKind::zb_v, .pp = 2}), Catch::Contains("virtual_stages 2"));
-  REQUIRE_THROWS_WITH(planned({.schedule = PipelineKind::zb_h2, .pp = 2}), Catch::Contains("not built yet"));
-  REQUIRE_THROWS_WITH(
-      planned({.schedule = PipelineKind::interleaved, .pp = 2, .chunks = 2, .layers = 4, .microbatches = 3}),
-      Catch::Contains("multiple of the stages"));
   REQUIRE_THROWS_WITH(Mesh::of(spec_of({.pp = 3}), 4, 0), Catch::Contains("multiple of 3"));
 }
 

@@ -8,6 +8,7 @@
 #include "core/plan/link.h"
 #include "core/plan/verify.h"
 #include "parallel/passes/passes.h"
+#include "parallel/schedules/schedules.h"
 #include "tests/plan/worlds.h"
 
 using namespace trainer;
@@ -15,7 +16,7 @@ using namespace trainer::test;
 
 namespace {
 
-int chunks_of(PipelineKind k) { return k == PipelineKind::zb_v ? 2 : 1; }
+int chunks_of(PipelineKind k) { return k == PipelineKind::zb_v || k == PipelineKind::dualpipe_v ? 2 : 1; }
 
 WorldShape pipeline(PipelineKind k, int p, int m) {
   return {.schedule = k, .pp = p, .chunks = chunks_of(k), .layers = 2 * p, .microbatches = m};
@@ -31,11 +32,12 @@ double idle(PipelineKind k, int p, int m) {
 // Programs without one order of the world, whose receives stand where they are needed.
 std::vector<Program> unordered_programs(const Case& c) {
   std::vector<Program> all;
+  const Stages stages(c.spec, c.model, find_schedule(c.spec.parallel.pipeline), c.keys[0].microbatches);
   for (int rank = 0; rank < c.world; ++rank) {
     const Mesh mesh = Mesh::of(c.spec, c.world, rank);
-    const PlanContext context{c.spec, mesh, c.model, c.keys[0]};
+    const PlanContext context{c.spec, mesh, c.model, c.keys[0], stages};
     Program& p = all.emplace_back();
-    make_buckets(p, context, stages_of(context), false);
+    make_buckets(p, context, stages, false);
     Code code;
     for (CodePass pass : code_passes())
       code = pass == CodePass(pipe) ? place_pipe(std::move(code), context, p, 0) : pass(std::move(code), context, p);
@@ -72,11 +74,12 @@ TEST_CASE("1f1b keeps fewer activations than gpipe") {
 }
 
 TEST_CASE("a world of any schedule and ZeRO stage is sound") {
-  for (PipelineKind k : {PipelineKind::gpipe, PipelineKind::one_f_one_b, PipelineKind::zb_h1, PipelineKind::zb_v,
-                         PipelineKind::interleaved})
+  for (PipelineKind k :
+       {PipelineKind::gpipe, PipelineKind::one_f_one_b, PipelineKind::zb_h1, PipelineKind::zb_h2, PipelineKind::zb_v,
+        PipelineKind::zb_auto, PipelineKind::dualpipe_v, PipelineKind::interleaved})
     for (int zero : {0, 1, 2, 3})
       for (Family family : {Family::llama, Family::gpt2}) {
-        WorldShape w = pipeline(k, 2, 4);
+        WorldShape w = pipeline(k, 2, 4 - zero);  // among them fewer micro-batches than stages, and no multiple
         if (k == PipelineKind::interleaved) w.chunks = 2;
         w.dp = 2;
         w.zero = zero;

@@ -131,7 +131,8 @@ std::vector<StepReport> run_rank(const RunSpec& spec, Exchange& exchange, Assemb
 
 std::string Layout::name() const {
   constexpr const char* kRecompute[] = {"none", "selective", "full", "every"};
-  const std::string pipe = pp == 1 ? "" : fmt::format(" pp{}x{} {}", pp, chunks, find_schedule(schedule).name);
+  const std::string pipe =
+      pp == 1 ? "" : fmt::format(" pp{}x{} {}", pp, chunks, find_schedule(spec_of(*this).parallel.pipeline).name);
   return fmt::format(
       "{} tp{}{} dp{} zero{}{} acc{}{} {}{}{}{}{} l{} kv{} v{} f{} d{}{}{}", family == Family::gpt2 ? "gpt2" : "llama",
       tp, sequence_parallel ? "+sp" : "", dp, zero, zero_shard ? fmt::format("/{}", zero_shard) : "", accumulation,

@@ -23,21 +23,19 @@ struct Pipe {
   PipelineKind schedule;
   int chunks;
 };
-constexpr Pipe kPipes[] = {{PipelineKind::gpipe, 1},       {PipelineKind::one_f_one_b, 1},
-                           {PipelineKind::interleaved, 1}, {PipelineKind::interleaved, 2},
-                           {PipelineKind::zb_h1, 1},       {PipelineKind::zb_v, 2}};
+constexpr Pipe kPipes[] = {
+    {PipelineKind::gpipe, 1},       {PipelineKind::one_f_one_b, 1}, {PipelineKind::interleaved, 1},
+    {PipelineKind::interleaved, 2}, {PipelineKind::zb_h1, 1},       {PipelineKind::zb_h2, 1},
+    {PipelineKind::zb_v, 2},        {PipelineKind::zb_auto, 1},     {PipelineKind::dualpipe_v, 2}};
 
 // One, fewer than the stages, not divisible by them, many.
-std::set<int> batches_of(const Pipe& pipe, int pp) {
-  if (pipe.schedule == PipelineKind::interleaved) return {pp, 2 * pp};
-  return {1, pp - 1, pp + 1, 2 * pp};
-}
+std::set<int> batches_of(int pp) { return {1, pp - 1, pp + 1, 2 * pp}; }
 
 std::vector<Layout> grid() {
   std::vector<Layout> all;
   for (const Pipe& pipe : kPipes)
     for (int pp : {2, 3, 4})
-      for (int m : batches_of(pipe, pp))
+      for (int m : batches_of(pp))
         for (int tp : {1, 2})
           for (int dp : {1, 2})
             for (int zero : {0, 1, 2, 3})

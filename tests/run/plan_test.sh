@@ -28,3 +28,24 @@ cp out.txt first.txt
 expect 0 "$trainer" plan --text --config "$tests/../configs/quickstart.yaml"
 diff first.txt out.txt > /dev/null || fail "two plans of one spec differ"
 contains out.txt "forward"
+# A schedule by itself, without a spec: figures, a drawing, a picture, and its order, which can be read back.
+expect 0 "$trainer" plan --schedule zb_h1 --stages 4 --microbatches 8 --times 1,1,1,0 --sizes 1,0.5 --json
+contains out.txt '"bubble_rate": 0.1111'
+contains out.txt '"makespan": 27.0'
+[ "$(sed -nE '/"peak_activations"/,/\]/p' out.txt | head -5 | tr -d ' \n')" = '"peak_activations":[4.0,3.5,3.0,2.5' ] ||
+  fail "peaks of zb_h1: $(cat out.txt)"
+expect 0 "$trainer" plan --schedule interleaved --stages 4 --microbatches 6 --chunks 3
+contains out.txt "bubble rate"
+expect 0 "$trainer" plan --schedule zb_v --stages 2 --microbatches 4 --ascii --svg zb_v.svg
+contains out.txt "stage 0  F0F1F2f0i0w0f1i1w1F3I0W0f2i2w2I1W1f3i3w3I2W2I3W3"
+contains zb_v.svg "</svg>"
+expect 0 "$trainer" plan --schedule zb_v --stages 2 --microbatches 4 --text
+cp out.txt order.txt
+expect 0 "$trainer" plan --schedule custom:order.txt --stages 2 --microbatches 4 --chunks 2 --text
+diff order.txt out.txt > /dev/null || fail "an order is not what its own text says"
+expect 10 "$trainer" plan --schedule custom:order.txt --stages 3 --microbatches 4 --chunks 2
+contains err.txt "written for 2 stages"
+expect 10 "$trainer" plan --schedule zb_v --stages 2 --microbatches 4 --chunks 3
+contains err.txt "needs virtual_stages 2"
+expect 2 "$trainer" plan
+contains err.txt "wanted either --config"

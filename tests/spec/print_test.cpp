@@ -61,7 +61,7 @@ const std::vector<std::vector<std::string>> kVariants = {
     {"data.split=none", "data.valid=[{path: \"true\"}, {path: \"12\", weight: 0.1}]", "log.dir=\"a: #b\"",
      "parallel.zero_shard=4"},
     {"train.steps=none", "train.tokens=15T", "train.global_batch=1Ki tokens", "train.eval_sequences=all",
-     "train.clip=none"},
+     "train.clip=none", "parallel.pipeline.schedule={custom: plan.txt}"},
 };
 
 TEST_CASE("a spec goes to JSON and back") {

@@ -59,10 +59,10 @@ TEST_CASE("every key of the reference is known, and only what is not built is re
 
 TEST_CASE("overrides replace values, nested ones too") {
   const auto loaded = read_spec_text(
-      kSmallSpec,
-      {"model.rope.theta=500000", "model.rope.scaling={kind: llama3, factor: 32}", "train.steps=none",
-       "train.tokens=1M tokens", "train.global_batch=1Ki tokens", "memory.recompute={every: 2}", "train.clip=none",
-       "data.train=[{path: x, weight: 2}, {path: y}]", "log.dir=runs/a b", "data.valid={split: 0.5}"});
+      kSmallSpec, {"model.rope.theta=500000", "model.rope.scaling={kind: llama3, factor: 32}", "train.steps=none",
+                   "train.tokens=1M tokens", "train.global_batch=1Ki tokens", "memory.recompute={every: 2}",
+                   "train.clip=none", "data.train=[{path: x, weight: 2}, {path: y}]", "log.dir=runs/a b",
+                   "data.valid={split: 0.5}", "parallel.pipeline.schedule={custom: plans/mine.txt}"});
   for (const auto& p : all_problems(loaded)) FAIL_CHECK(to_text(p));
   const RunSpec& s = loaded.spec;
   CHECK(s.model.rope.theta == 500000);
@@ -71,6 +71,8 @@ TEST_CASE("overrides replace values, nested ones too") {
   CHECK(*s.train.tokens == 1'000'000);
   CHECK(sequences_per_step(s, 0) == 32);
   CHECK(s.memory.recompute.every == 2);
+  CHECK(s.parallel.pipeline.schedule == PipelineKind::custom);
+  CHECK(s.parallel.pipeline.file == "plans/mine.txt");
   CHECK(!s.train.clip);
   CHECK(s.data.train.size() == 2);
   CHECK(s.log.dir == "runs/a b");
