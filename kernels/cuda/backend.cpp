@@ -25,6 +25,9 @@ int driver_version() {  // 0: there is none
   return cudaDriverGetVersion(&version) == cudaSuccess ? version : 0;
 }
 
+// Within a major version an older driver serves a newer toolkit.
+bool serves(int driver) { return driver / 1000 >= CUDART_VERSION / 1000; }
+
 int device_count() {
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
@@ -36,7 +39,7 @@ void check_driver() {
   const int driver = driver_version();
   check(driver != 0, Exit::device,
         "device.kind: cuda: no NVIDIA driver on this machine; install one, or use device.kind=cpu");
-  check(driver / 1000 >= CUDART_VERSION / 1000, Exit::device,
+  check(serves(driver), Exit::device,
         "device.kind: cuda: the driver is for CUDA {}, this binary is built with {}; update the driver",
         version_text(driver), version_text(CUDART_VERSION));
 }
@@ -84,7 +87,7 @@ std::string versions() {
                      driver ? version_text(driver) : "none", blas.empty() ? "none" : blas);
 }
 
-bool usable() noexcept { return driver_version() / 1000 >= CUDART_VERSION / 1000 && device_count() > 0; }
+bool usable() noexcept { return serves(driver_version()) && device_count() > 0; }
 
 void install_kernels(const MatmulPolicy& products) {
   install_cuda_kernels();
