@@ -34,6 +34,7 @@ class FirstBatch final : public Feed {
   void fill(Stream& stream, Split, int64_t, int, const Batch& batch) override {
     feed_.fill(stream, Split::valid, 0, 0, batch);
   }
+  void stage(Split, int64_t, int, const Batch& batch) override { feed_.stage(Split::valid, 0, 0, batch); }
 
  private:
   TokenFeed feed_;

@@ -46,7 +46,7 @@ StepClock::Counts StepClock::count() const {
   const LaneTimes compute = device_.times(Lane::compute).value_or(LaneTimes{});
   c.compute = compute.busy;
   for (int a = 0; a < kAxes; ++a) {
-    const double seconds = traffic_.seconds(Axis(a), Lane::compute);
+    const double seconds = traffic_.seconds(Axis(a), Lane::compute) + compute.accounts[size_t(a)];
     c.exposed.*purpose_of<double>(Axis(a), Lane::compute) += seconds;
     c.compute -= seconds;
     for (int l = 0; l < kLanes; ++l) c.moved.*purpose_of<int64_t>(Axis(a), Lane(l)) += traffic_.bytes(Axis(a), Lane(l));

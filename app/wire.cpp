@@ -90,6 +90,9 @@ DeviceKind device_kind(const DeviceSpec& spec) {
 
 std::string install_device(const RunSpec& spec, int ranks_on_cores) {
   if (device_kind(spec.device) == DeviceKind::cpu) {
+    check(!spec.device.cuda_graph, Exit::spec,
+          "device.cuda_graph: true makes a CUDA graph of a step, and the device is a CPU; use device.cuda_graph=false, "
+          "or device.kind=cuda");
     check(spec.parallel.comm != "nccl", Exit::spec,
           "parallel.comm: nccl connects GPUs, and device.kind is cpu; use auto, shm or tcp");
     return install_cpu_kernels(spec.device, ranks_on_cores);

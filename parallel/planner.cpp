@@ -26,6 +26,7 @@ constexpr size_t kCommandOverhead = 64;
 class NoFeed final : public Feed {
  public:
   void fill(Stream&, Split, int64_t, int, const Batch&) override {}
+  void stage(Split, int64_t, int, const Batch&) override {}
 };
 
 // A device, and who counts the collectives that nobody answers.

@@ -73,7 +73,7 @@ std::vector<BenchRow> bench_step(const StepBenchOptions& o) {
       {"products, attention as the mask leaves it, best", tokens * flops.exact_causal / best.seconds * 1e-9, "GFLOP/s",
        roof},
       {"step, median", 1e3 * median.seconds, "ms", std::nullopt}};
-  if (rig.device->times(Lane::compute))
+  if (rig.device->kind() == DeviceKind::cpu)  // a GPU does not time single kernels
     rows.push_back({"outside kernels, median", 100 * (1 - median.kernels / median.seconds), "%", std::nullopt});
   const auto mib = [](size_t bytes) { return double(bytes) / double(1 << 20); };
   rows.push_back({"arena", mib(rig.arena().size()), "MiB", mib(p.program.arena_bytes)});

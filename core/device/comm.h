@@ -8,6 +8,7 @@ namespace trainer {
 // kv: neighbours on tp that hold the same kv head. tied: the stages that share the embedding.
 enum class Axis : uint8_t { pp, dp, cp, tp, kv, ep, dp_cp, expert_dp, shard, replica, tied, world };
 inline constexpr int kAxes = 12;
+static_assert(kAxes <= kPlanAccount);  // an axis has an account of a lane's time
 std::string_view name_of(Axis);
 
 class Comm {
@@ -30,6 +31,9 @@ class Comm {
   virtual void abort() noexcept = 0;  // from any thread
 };
 
+// Bytes by axis and lane.
+using MovedBytes = std::array<std::array<int64_t, kLanes>, kAxes>;
+
 class Groups {
  public:
   virtual ~Groups() = default;
@@ -40,6 +44,10 @@ class Groups {
   // Throws Error(rank) where the world has failed and a lane could not say so: asked after the host waited, before it
   // uses what it waited for.
   virtual void check_alive() const {}
+  // What this rank moved since the groups were opened, where they count it when an operation is issued. What a graph
+  // moves when it is launched again passes by them: `add_moved` says it.
+  virtual MovedBytes moved() const { return {}; }
+  virtual void add_moved(const MovedBytes&) {}
 };
 
 }  // namespace trainer

@@ -1,3 +1,4 @@
+#include "core/base/error.h"
 #include "core/device/comm.h"
 
 namespace trainer {
@@ -13,5 +14,12 @@ std::string_view name_of(Axis axis) {
                                               "dp_cp", "expert_dp", "shard", "replica", "tied", "world"};
   return kNames[size_t(axis)];
 }
+
+namespace {
+[[noreturn]] void refuse_graphs() { fail(Exit::device, "[device] only GPUs keep the work of their lanes as a graph"); }
+}  // namespace
+void Device::begin_graph(LaneMask) { refuse_graphs(); }
+std::unique_ptr<Graph> Device::end_graph() { refuse_graphs(); }
+void Device::launch(Graph&) { refuse_graphs(); }
 
 }  // namespace trainer

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -36,7 +37,12 @@ std::string_view name_of(Lane);
 struct Event {  // "everything issued on that lane so far"; counts never start again
   Lane lane = Lane::compute;
   uint64_t count = 0;
+  bool for_host = false;  // of record_for_host
 };
+
+// Accounts of a lane's time, beside its waits: of an axis' operations, by its number, and of whole plans, from the
+// first instruction to the last.
+inline constexpr int kAccounts = 13, kPlanAccount = kAccounts - 1;
 
 class Stream {
  public:
@@ -49,6 +55,13 @@ class Stream {
   virtual void submit(void (*run)(Stream&, const void*), const void* args, size_t bytes) = 0;
   virtual Event record() = 0;
   virtual void wait(Event) = 0;  // this lane waits, not the host
+  // An event that the host may wait for: also where it is part of a Graph, for its newest launch then. A lane has one
+  // at a time: the host waits for it before it is recorded again.
+  virtual Event record_for_host() { return record(); }
+  // What the lane does in between is added to the account, on devices that keep them. Begun once before it is ended;
+  // the plan's holds the others.
+  virtual void begin_account(int /*account*/) {}
+  virtual void end_account(int /*account*/) {}
   // Only the meter listens: cost, and scratch whose maximum sizes the lane's part of the arena.
   virtual void charge(std::string_view /*op*/, Cost, size_t /*scratch*/) {}
   virtual std::span<std::byte> scratch() = 0;  // one per lane, so it needs no waits; 128-byte aligned
@@ -60,10 +73,20 @@ class Memory {  // where an arena comes from: huge pages, a shared segment, cuda
   virtual std::span<std::byte> reserve(size_t bytes) = 0;
 };
 
-// Where a lane's time went since the device was opened, in seconds.
+// Where a lane's time went since the device was opened, in seconds. A CPU says it as of now, and keeps no accounts. A
+// GPU says it as of the last event for the host; busy is what plans took without their waits, gaps between kernels
+// included.
 struct LaneTimes {
-  double busy = 0;                      // in kernels
-  std::array<double, kLanes> waited{};  // for events of other lanes
+  double busy = 0;                           // in kernels
+  std::array<double, kLanes> waited{};       // for events of other lanes
+  std::array<double, kAccounts> accounts{};  // parts of busy
+};
+
+// Work of several lanes that a device keeps, waits included, to be given to it again by one call. It keeps addresses,
+// no values: what differs between two launches lies in memory.
+class Graph {
+ public:
+  virtual ~Graph() = default;  // a launch that is under way goes on
 };
 
 // Host memory beside the arena that commands of every lane may read and write: what goes in and comes out of a step.
@@ -85,6 +108,14 @@ class Device {
       Event) = 0;  // the host waits. Once per step, for `agree`; the copy lane keeps running into the next step
   virtual void drain() = 0;  // every lane: before a restore, a checkpoint, the end; never in a step
   virtual std::optional<LaneTimes> times(Lane) = 0;  // nothing where lanes are not timed
+
+  // In between, lanes keep what they are given and run none of it; `lanes` are those that are used. All of it has been
+  // run before, for libraries load and allocate when they are first called. Throws Error(device) where a device has no
+  // graphs. After an exception in between, the device can only be closed.
+  virtual void begin_graph(LaneMask lanes);
+  virtual std::unique_ptr<Graph> end_graph();
+  // Behind all that the lanes have; what they are given later comes behind all of it.
+  virtual void launch(Graph&);
 };
 
 }  // namespace trainer

@@ -49,13 +49,15 @@ Engine::Engine(const Program& program, const RunSpec& spec, const Mesh& mesh, co
   for (const auto& block : model.blocks) layouts_.push_back(block->layout());
   for (const Bucket& bucket : program.buckets) shared_.push_back(shared_runs(bucket, model));
   for (const auto& [key, plan] : program.plans) {
-    prepared_[{key.kind, key.microbatches, key.seq_len}] = {&plan, resolve(plan, program, model, layouts_, base_),
-                                                            std::vector<Stamps>(spec.log.trace ? plan.code.size() : 0)};
+    Prepared& p = prepared_[{key.kind, key.microbatches, key.seq_len}];
+    p.plan = &plan;
+    p.views = resolve(plan, program, model, layouts_, base_);
+    p.stamps.resize(spec.log.trace ? plan.code.size() : 0);
     done_.resize(std::max(done_.size(), plan.code.size()));
   }
 }
 
-const Engine::Prepared& Engine::prepared(const PlanKey& key) {
+Engine::Prepared& Engine::prepared(const PlanKey& key) {
   const auto it = prepared_.find({key.kind, key.microbatches, key.seq_len});
   check(it != prepared_.end(), Exit::usage,
         "[engine] the program has no plan for a {} step of {} micro-batches of {} tokens", name_of(key.kind),
@@ -65,7 +67,7 @@ const Engine::Prepared& Engine::prepared(const PlanKey& key) {
 
 StepReport Engine::step(const PlanKey& key, const Control& control) {
   const auto start = std::chrono::steady_clock::now();
-  issue_plan(key, control);
+  run(key, control);
   to_.device.wait(agreed_);
   to_.groups.check_alive();
   const Outcome& out = page_.outcome;
@@ -83,12 +85,12 @@ StepReport Engine::step(const PlanKey& key, const Control& control) {
 
 void Engine::issue_plan(const PlanKey& key, const Control& control) {
   const Prepared& p = prepared(key);
-  page_.control = control;
-  LaneMask lanes = 0;
-  for (const Instr& i : p.plan->code) lanes |= LaneMask(i.seam | 1u << unsigned(i.lane));
+  write_page(key, control);
   std::array<Event, kLanes> before;  // what a seam waits for: all that a lane had when this plan began
   for (int l = 0; l < kLanes; ++l)
-    if (lanes >> l & 1) before[size_t(l)] = to_.device.lane(Lane(l)).record();
+    if (p.views.lanes >> l & 1) before[size_t(l)] = to_.device.lane(Lane(l)).record();
+  Stream& compute = to_.device.lane(Lane::compute);
+  compute.begin_account(kPlanAccount);
   for (size_t id = 0; id < p.plan->code.size(); ++id) {
     const Instr& instr = p.plan->code[id];
     Stream& lane = to_.device.lane(instr.lane);
@@ -99,14 +101,27 @@ void Engine::issue_plan(const PlanKey& key, const Control& control) {
     issue({p, instr, id, key, control, lane});
     if (!p.stamps.empty()) stamp(lane, p.stamps[id].end);
     if (p.views.awaited[id]) done_[id] = lane.record();
-    if (instr.verb == Verb::agree) agreed_ = done_[id];
+    if (instr.verb == Verb::agree) agreed_ = lane.record_for_host();
   }
+  compute.end_account(kPlanAccount);
 }
 
 std::vector<Span> Engine::spans(const PlanKey& key) {
   std::vector<Span> spans;
   for (const Stamps& s : prepared(key).stamps) spans.push_back({double(s.begin) * 1e-9, double(s.end) * 1e-9});
   return spans;
+}
+
+// The first of a replica's ranks has the data's hash to say; any rank may have been asked to stop.
+void Engine::write_page(const PlanKey& key, const Control& control) {
+  const bool first_of_replica = mesh_.stage == 0 && mesh_.context == 0 && mesh_.slice == 0;
+  NoteCall hash, stop;
+  if (trains(key.kind) && first_of_replica) hash = to_.feed.hash_note();
+  if (to_.stop) stop = {.read = add_stop, .source = to_.stop};
+  hash.step = stop.step = control.step;
+  page_.control = control;
+  page_.notes[0].call = hash;
+  page_.notes[1].call = stop;
 }
 
 void Engine::issue(const Call& call) {
@@ -140,12 +155,18 @@ void Engine::issue(const Call& call) {
 }
 
 void Engine::load(const Call& call) {
+  to_.feed.fill(call.lane, split_of(call.key), call.control.step, call.instr.microbatch,
+                batch_of(*call.prepared.plan, call.instr));
+}
+
+Split Engine::split_of(const PlanKey& key) { return key.kind == StepKind::evaluate ? Split::valid : Split::train; }
+
+Batch Engine::batch_of(const Plan& plan, const Instr& load) const {
   Batch batch;
-  for (uint32_t u = call.instr.uses[0]; u < call.instr.uses[1]; ++u)
-    if (const Use& use = call.prepared.plan->uses[u]; use.access == Access::write)
-      batch.fields[size_t(call.prepared.plan->slots[use.slot].index)] = view_of(*call.prepared.plan, use, base_);
-  const Split split = call.key.kind == StepKind::evaluate ? Split::valid : Split::train;
-  to_.feed.fill(call.lane, split, call.control.step, call.instr.microbatch, batch);
+  for (uint32_t u = load.uses[0]; u < load.uses[1]; ++u)
+    if (const Use& use = plan.uses[u]; use.access == Access::write)
+      batch.fields[size_t(plan.slots[use.slot].index)] = view_of(plan, use, base_);
+  return batch;
 }
 
 void Engine::run_block(const Call& call) {
@@ -253,13 +274,8 @@ void Engine::norm(const Call& call) {
 void Engine::agree(const Call& call) {
   const Tensor control = fixed(program_.control_offset, DType::u8, sizeof(Control)),
                outcome = fixed(program_.outcome_offset, DType::f64, sizeof(Outcome) / 8);
-  const bool first_of_replica = mesh_.stage == 0 && mesh_.context == 0 && mesh_.slice == 0;
-  const auto note = [&](NoteCall what, NotePage& page) {
-    what.step = call.control.step;
-    if (what.read) launch(call.lane, Note{what, &page, outcome});
-  };
-  if (trains(call.key.kind) && first_of_replica) note(to_.feed.hash_note(), page_.notes[0]);
-  if (to_.stop) note({.read = add_stop, .source = to_.stop}, page_.notes[1]);
+  for (NotePage& note : page_.notes)
+    if (note.call.read) launch(call.lane, Note{&note, outcome});
   to_.groups.on(Axis::world, call.instr.lane).all_reduce(call.lane, outcome);
   launch(call.lane, Agree{control, outcome});
   launch(call.lane, Tell{&page_.outcome, outcome});

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -32,7 +33,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Runs the plan with this key and waits for its `agree`; updates may still be running when it returns.
+  // Runs the plan with this key and waits for its `agree`; updates may still be running when it returns. With
+  // device.cuda_graph a plan is issued the first time, kept as a graph the second, and launched as one from then on.
   // `control` is what `begin` writes: step, seed, learning rate, bias corrections, clip.
   StepReport step(const PlanKey&, const Control& control);
 
@@ -57,6 +59,10 @@ class Engine {
     const Plan* plan;
     ResolvedPlan views;
     mutable std::vector<Stamps> stamps;  // by instruction; empty: not traced
+    bool issued = false;
+    std::unique_ptr<Graph> graph = nullptr;
+    Event agreed = {};      // of the graph
+    MovedBytes moved = {};  // by a launch of it
   };
   struct Call {  // one instruction of one step
     const Prepared& prepared;
@@ -66,7 +72,14 @@ class Engine {
     const Control& control;
     Stream& lane;
   };
-  const Prepared& prepared(const PlanKey&);
+  Prepared& prepared(const PlanKey&);
+  void run(const PlanKey&, const Control&);
+  bool becomes_graph(const Prepared&) const;
+  void keep(Prepared&, const PlanKey&, const Control&);
+  void launch_again(Prepared&, const PlanKey&, const Control&);
+  void write_page(const PlanKey&, const Control&);
+  static Split split_of(const PlanKey&);
+  Batch batch_of(const Plan&, const Instr&) const;
   void issue(const Call&);
   void run_block(const Call&);
   void gather(const Call&);

@@ -25,8 +25,8 @@ size_t staging_bytes(const Program& program, int64_t rows) {
 
 void HostFeed::fill(Stream& stream, Split split, int64_t step, int microbatch, const Batch& batch) {
   if (stream.kind() == DeviceKind::cuda) {
+    stage(split, step, microbatch, batch);
     const Batch from = staged(microbatch, batch);
-    write(split, step, microbatch, from);
     for (int f = 0; f < kBatchFields; ++f)
       if (batch.fields[size_t(f)]) launch(stream, Upload{batch.fields[size_t(f)], from.fields[size_t(f)].data});
     return;
@@ -45,6 +45,10 @@ void HostFeed::fill(Stream& stream, Split split, int64_t step, int microbatch, c
         a.feed->write(a.split, a.step, a.microbatch, a.batch);
       },
       &args, sizeof args);
+}
+
+void HostFeed::stage(Split split, int64_t step, int microbatch, const Batch& batch) {
+  write(split, step, microbatch, staged(microbatch, batch));
 }
 
 Batch HostFeed::staged(int microbatch, const Batch& batch) const {

@@ -11,6 +11,7 @@ class HostFeed : public Feed {
   // For devices whose arena the host does not reach: memory that both reach, staging_bytes() of it.
   void stage_in(std::span<std::byte> staging) { staging_ = staging; }
   void fill(Stream&, Split, int64_t step, int microbatch, const Batch&) final;
+  void stage(Split, int64_t step, int microbatch, const Batch&) final;
 
  protected:
   // Writes the non-empty fields of `batch`. Called in the order of fill(): on the lane's thread, or, for a staged

@@ -68,7 +68,7 @@ std::optional<std::string> Engine::nonfinite_output(const Prepared& p, size_t id
 // To the end, whatever is found: other ranks wait for this one in the collectives.
 std::optional<std::string> Engine::find_nonfinite(const PlanKey& key, const Control& control) {
   to_.device.drain();
-  page_.control = control;
+  write_page(key, control);
   std::optional<std::string> found = nonfinite_weight();
   const Prepared& p = prepared(key);
   for (size_t id = 0; id < p.plan->code.size(); ++id) {

@@ -108,8 +108,6 @@ bool calls_block(Verb v) {
 std::vector<bool> awaited_in(const Plan& plan) {
   std::vector<bool> awaited(plan.code.size());
   for (const InstrId id : plan.edges) awaited[id] = true;
-  for (size_t id = 0; id < plan.code.size(); ++id)
-    if (plan.code[id].verb == Verb::agree) awaited[id] = true;
   return awaited;
 }
 
@@ -147,6 +145,7 @@ ResolvedPlan resolve(const Plan& plan, const Program& program, const Model& mode
   ResolvedPlan& result = resolver.result();
   result.awaited = awaited_in(plan);
   for (const Instr& instr : plan.code) {
+    result.lanes |= LaneMask(instr.seam | 1u << unsigned(instr.lane));
     if (!calls_block(instr.verb)) {
       result.block_of.push_back(-1);
       continue;

@@ -22,7 +22,8 @@ struct ResolvedPlan {
   std::vector<Gradient> grads;
   std::vector<BlockRanges> blocks;  // of instruction i: blocks[block_of[i]]
   std::vector<int32_t> block_of;    // -1: no block
-  std::vector<bool> awaited;        // by other instructions, or by the host: whose end is worth an event
+  std::vector<bool> awaited;        // by other instructions: whose end is worth an event
+  LaneMask lanes = 0;               // that it uses or waits for
 };
 
 // Events of a lane that may be waited for at once, whatever plans follow each other: what a device keeps.

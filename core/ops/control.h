@@ -41,14 +41,14 @@ struct NoteCall {
 };
 // Where it is read and said.
 struct NotePage {
-  NoteCall call;
+  NoteCall call;  // written before the step is issued
   Outcome value;
 };
 
 // What a step shares with the host: lies in the device's page.
 struct HostPage {
   Control control;                // written before the step is issued
-  std::array<NotePage, 2> notes;  // of Note
+  std::array<NotePage, 2> notes;  // of Note; the same ones have something to say in every step of a plan
   Outcome outcome;                // valid once the host waited for the step's `agree`
 };
 static_assert(sizeof(HostPage) <= kPageBytes);
@@ -62,10 +62,9 @@ struct Begin {
 };
 
 // outcome += what the host says when the lane gets here: a signal in mid-step still counts for this step. `page` is in
-// host memory that the device reaches, and is used by no other note until the host has waited for this one.
+// host memory that the device reaches; it and its call are left alone until the host has waited for this note.
 struct Note {
   static constexpr const char* kName = "note";
-  NoteCall call;
   NotePage* page = nullptr;
   Tensor outcome;
   Cost cost() const { return {}; }

@@ -31,7 +31,6 @@ constexpr Unbuilt kUnbuilt[] = {
      [](const RunSpec& s) { return s.checkpoint.fast_every.has_value(); }},
     {"checkpoint.remote", "none", "object storage", [](const RunSpec& s) { return s.checkpoint.remote.has_value(); }},
     {"resilience.spares", "0", "replacing ranks", [](const RunSpec& s) { return s.resilience.spares > 0; }},
-    {"device.cuda_graph", "false", "a step as one CUDA graph", [](const RunSpec& s) { return s.device.cuda_graph; }},
     {"device.costs", "none", "a file of block times", [](const RunSpec& s) { return s.device.costs.has_value(); }},
 };
 

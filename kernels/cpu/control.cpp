@@ -10,7 +10,10 @@ void run(Stream&, const Begin& op) {
   *data_as<Outcome>(op.outcome) = Outcome{};
 }
 
-void run(Stream&, const Note& op) { op.call.read(op.call.source, op.call.step, *data_as<Outcome>(op.outcome)); }
+void run(Stream&, const Note& op) {
+  const NoteCall& call = op.page->call;
+  call.read(call.source, call.step, *data_as<Outcome>(op.outcome));
+}
 
 void run(Stream&, const Tell& op) { *op.page = *data_as<const Outcome>(op.outcome); }
 

@@ -36,9 +36,7 @@ void run(Stream& stream, const Begin& op) {
   cudaMemsetAsync(op.outcome.data, 0, sizeof(Outcome), stream_of(stream));
 }
 
-// What a host function reads must outlive the call that enqueues it: it lies in the page.
 void run(Stream& stream, const Note& op) {
-  op.page->call = op.call;
   cudaLaunchHostFunc(stream_of(stream), read_note, op.page);
   CU_LAUNCH(add_outcome, dim3(1), dim3(32), 0, stream_of(stream), data_as<double>(op.outcome),
             reinterpret_cast<const double*>(&op.page->value));

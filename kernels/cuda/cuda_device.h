@@ -4,9 +4,11 @@
 
 #include <array>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/device/device.h"
+#include "kernels/cuda/lane_clock.h"
 
 namespace trainer::cuda {
 
@@ -32,20 +34,35 @@ class CudaStream final : public Stream {
   // Enqueues at once. Throws Error(device) where the launch is refused.
   void submit(void (*run)(Stream&, const void*), const void* args, size_t bytes) override;
   Event record() override;
+  Event record_for_host() override;
   void wait(Event) override;
+  void begin_account(int account) override;
+  void end_account(int account) override;
   std::span<std::byte> scratch() override { return scratch_; }
+  std::optional<LaneTimes> times() const;  // of the compute lane, as it was at the last event for the host
 
   void finish();  // the host waits for all of it
   // REQUIRES: at most `events` records were made since.
   cudaEvent_t event(uint64_t count) const { return ring_[count % ring_.size()]; }
+  cudaEvent_t host_event() const { return host_event_; }
+
+  // Whether it was given something since this was last asked, beside what a graph keeps.
+  bool take_given() { return std::exchange(given_, false); }
+  // All that it will be given comes behind what the compute lane has by then.
+  void fall_behind() { behind_ = true; }
 
  private:
+  void enter();
+
   CudaDevice& device_;
   const Lane lane_;
   const std::span<std::byte> scratch_;
   cudaStream_t stream_ = nullptr;
   std::vector<cudaEvent_t> ring_;
+  cudaEvent_t host_event_ = nullptr;
   uint64_t recorded_ = 0;
+  bool given_ = false, behind_ = false;
+  std::unique_ptr<LaneClock> clock_;  // places: lanes that are waited for, then accounts
 };
 
 class CudaDevice final : public Device {
@@ -61,14 +78,24 @@ class CudaDevice final : public Device {
   void download(std::span<std::byte> to, const std::byte* from) override;
   void wait(Event) override;
   void drain() override;
-  std::optional<LaneTimes> times(Lane) override { return std::nullopt; }
+  std::optional<LaneTimes> times(Lane l) override { return stream(l).times(); }
   CudaStream& stream(Lane);
 
+  void begin_graph(LaneMask) override;
+  std::unique_ptr<Graph> end_graph() override;
+  void launch(Graph&) override;
+  bool keeps() const { return kept_ != 0; }                 // between begin_graph and end_graph
+  void order(cudaStream_t first, cudaStream_t then) const;  // what `then` has from now on comes behind what `first` has
+
  private:
+  cudaStream_t compute() { return static_cast<cudaStream_t>(stream(Lane::compute).native()); }
+
   const std::span<std::byte> arena_;
   const ScratchMap scratch_;
   const CudaOptions options_;
-  std::byte* page_ = nullptr;                              // pinned
+  std::byte* page_ = nullptr;  // pinned
+  cudaEvent_t fence_ = nullptr;
+  LaneMask kept_ = 0;                                      // lanes whose work is being kept
   std::array<std::unique_ptr<CudaStream>, kLanes> lanes_;  // opened when first used
 };
 

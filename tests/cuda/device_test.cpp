@@ -1,7 +1,11 @@
 // A GPU as a device: scratch of lanes, events between lanes and to the host. The order of streams that no event orders
 // is drawn by a seed.
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstring>
+#include <functional>
 
 #include "core/ops/control.h"
 #include "core/ops/elementwise.h"
@@ -12,10 +16,12 @@
 
 using namespace trainer;
 using namespace trainer::cuda;
+using Clock = std::chrono::steady_clock;
 
 namespace {
 
 constexpr Lane kPing = Lane::compute, kPong = Lane::reduce;
+constexpr LaneMask kBoth = LaneMask(1u << unsigned(kPing) | 1u << unsigned(kPong));
 constexpr size_t kEvents = 4;
 
 // An arena of one float, at its beginning, and of scratch.
@@ -109,6 +115,89 @@ TEST_CASE("the host waits for an event, of a lane that nothing else waits for, a
   test::test_schedule(0);
 }
 
+TEST_CASE("a graph runs behind what its lanes have, and before what they are given later") {
+  for (int run = 0; run < 3; ++run) {
+    test::test_schedule(run);
+    Gpu gpu;
+    Stream &ping = gpu.device.lane(kPing), &pong = gpu.device.lane(kPong), &other = gpu.device.lane(Lane::copy);
+    const float one = 1, added = 4;
+    std::memcpy(gpu.device.page().data(), &one, sizeof one);
+    const Tensor four = make_tensor(gpu.arena.data() + 64, DType::f32, {1});
+    gpu.device.upload(four.data, std::as_bytes(std::span(&added, 1)));
+    gpu.device.begin_graph(kBoth);  // x = 4 x
+    cuda::run(pong, Scale{gpu.x, 2});
+    ping.wait(pong.record());
+    cuda::run(ping, Scale{gpu.x, 2});
+    const Event told = ping.record_for_host();
+    const std::unique_ptr<Graph> graph = gpu.device.end_graph();
+    const auto give = [](Stream& lane, const auto& op) {
+      lane.submit([](Stream& s, const void* args) { cuda::run(s, *static_cast<decltype(&op)>(args)); }, &op, sizeof op);
+    };
+    give(other, Upload{gpu.x, gpu.device.page().data()});
+    for (int turn = 0; turn < 2; ++turn) {  // x = 4 (4 x + 4)
+      gpu.device.launch(*graph);
+      give(other, Add{gpu.x, four});
+      gpu.device.launch(*graph);
+      gpu.device.wait(told);
+    }
+    give(pong, Scale{gpu.x, 0.5f});
+    gpu.device.drain();
+    REQUIRE(gpu.value() == 264);  // 1, 4, 8, 32; 128, 132, 528
+  }
+  test::test_schedule(0);
+}
+
+TEST_CASE("the compute lane says how long it waited for which lane, and what its accounts hold, in a graph as well") {
+  Gpu gpu;
+  Stream &compute = gpu.device.lane(Lane::compute), &other = gpu.device.lane(Lane::gather);
+  constexpr double kNap = 0.002;
+  constexpr int kWaitNaps = 16, kOwnNaps = 4;
+  const auto nap = [](Stream& lane, int times) {
+    const auto sleep = [](void*) { usleep(useconds_t(1e6 * kNap)); };
+    for (int i = 0; i < times; ++i)
+      REQUIRE(cudaLaunchHostFunc(static_cast<cudaStream_t>(lane.native()), sleep, nullptr) == cudaSuccess);
+  };
+  Event told;
+  const auto give = [&] {
+    other.wait(compute.record());
+    compute.begin_account(kPlanAccount);
+    nap(other, kWaitNaps);  // some of them before compute gets to where it waits: streams take turns by chance
+    compute.wait(other.record());
+    compute.begin_account(3);
+    nap(compute, kOwnNaps);
+    compute.end_account(3);
+    told = compute.record_for_host();
+    compute.end_account(kPlanAccount);
+  };
+  LaneTimes before;
+  const auto begin = Clock::now();
+  const auto check_times = [&](const std::function<void()>& step) {
+    step();
+    gpu.device.wait(told);
+    const LaneTimes t = *gpu.device.times(Lane::compute);
+    const double waited = t.waited[size_t(Lane::gather)] - before.waited[size_t(Lane::gather)],
+                 own = t.accounts[3] - before.accounts[3], busy = t.busy - before.busy;
+    REQUIRE(waited > kNap);  // a nap is never short
+    REQUIRE(own > kNap * kOwnNaps);
+    REQUIRE(busy > own);
+    REQUIRE(t.busy + t.waited[size_t(Lane::gather)] < std::chrono::duration<double>(Clock::now() - begin).count());
+    for (size_t l = 0; l < kLanes; ++l) REQUIRE((t.waited[l] == 0) == (Lane(l) != Lane::gather));
+    before = t;
+  };
+  for (int step = 0; step < 2; ++step) check_times(give);
+  gpu.device.begin_graph(LaneMask(1u << unsigned(Lane::compute) | 1u << unsigned(Lane::gather)));
+  give();
+  const std::unique_ptr<Graph> graph = gpu.device.end_graph();
+  for (int step = 0; step < 2; ++step) check_times([&] { gpu.device.launch(*graph); });
+}
+
+TEST_CASE("a device whose graph was given up can be closed") {
+  Gpu gpu;
+  gpu.device.lane(kPong);
+  gpu.device.begin_graph(kBoth);
+  cuda::run(gpu.device.lane(kPong), Scale{gpu.x, 3});
+}
+
 TEST_CASE("a note is read after what the lane does before it") {
   Gpu gpu;
   Stream& lane = gpu.device.lane(kPong);
@@ -118,7 +207,8 @@ TEST_CASE("a note is read after what the lane does before it") {
   const auto later = [](void* to) { *static_cast<double*>(to) = 6; };
   const auto read = [](const void* from, int64_t, Outcome& o) { o.loss_sum = *static_cast<const double*>(from); };
   REQUIRE(cudaLaunchHostFunc(static_cast<cudaStream_t>(lane.native()), later, &source) == cudaSuccess);
-  cuda::run(lane, Note{{read, &source, 0}, page.notes.data(), outcome});
+  page.notes[0].call = {read, &source, 0};
+  cuda::run(lane, Note{page.notes.data(), outcome});
   cuda::run(lane, Tell{&page.outcome, outcome});
   gpu.device.wait(lane.record());
   REQUIRE(page.outcome.loss_sum == 6);

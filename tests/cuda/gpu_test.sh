@@ -12,8 +12,26 @@ for family in gpt2 llama; do
 done
 expect 0 "$trainer" --config llama.yaml "${gpu[@]}" log.dir=again-llama
 diff <(series gpu-llama) <(series again-llama) || fail "two runs differ"
-contains gpu-gpt2/metrics.jsonl '"time":{"compute":null'
+times_add_up() {
+  sed -nE 's/.*"step_seconds":([^,]*),.*"time":\{"compute":([^,]*),"exposed_comm":([^,]*),"data_wait":([^,]*),"checkpoint":[^,]*,"other":([^}]*)\}.*/\1 \2 \3 \4 \5/p' "$1/metrics.jsonl" |
+    awk '{sum = $2 + $3 + $4 + $5; if ($2 <= 0 || $4 < 0 || sum < 0.999 * $1 || sum > 1.001 * $1) exit 1} END {exit NR != 12}' ||
+    fail "$1: times of steps do not add up"
+}
+times_add_up gpu-gpt2
 contains gpu-gpt2/metrics.jsonl '"kind":"eval","step":12'
+
+# Steps as CUDA graphs: the same run to the last bit, also where it begins as a graph again after a kill.
+graph=("${gpu[@]}" device.cuda_graph=true)
+expect 0 "$trainer" --config gpt2.yaml "${graph[@]}" log.dir=graph
+diff <(series gpu-gpt2) <(series graph) || fail "other losses with graphs"
+times_add_up graph
+code=0
+TRAINER_FAIL="step_end@step=6:kill" "$trainer" --config gpt2.yaml "${graph[@]}" log.dir=graph-killed > out.txt 2>&1 || code=$?
+[ $code = 137 ] || { cat out.txt; fail "wanted a kill, found exit code $code"; }
+expect 0 "$trainer" --config gpt2.yaml "${graph[@]}" log.dir=graph-killed
+diff <(series graph) <(series graph-killed) || fail "other losses after the kill of a run with graphs"
+expect 10 "$trainer" --config gpt2.yaml "${graph[@]}" device.kind=cpu log.dir=refused
+contains err.txt "device.cuda_graph: true makes a CUDA graph of a step, and the device is a CPU"
 
 # Killed in mid-run, it goes on to the same losses; and from one device to the other.
 code=0
@@ -30,6 +48,7 @@ contains out.txt "resumed from step 8"
 close cpu-llama moved
 state() { field "$1/checkpoints/step-12/MANIFEST.json" state_hash; }
 [ "$(state gpu-llama)" = "$(state again-llama)" ] || fail "two runs end in different states"
+[ "$(state gpu-gpt2)" = "$(state graph)" ] || fail "a run with graphs ends in another state"
 
 # Algorithms of products: found by timing once, then read; a file of another library, or one that cannot be written.
 expect 0 "$trainer" --config llama.yaml "${gpu[@]}" device.heuristics=algorithms log.dir=searched

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "tests/cuda/matmul_settings.h"
+#include "tests/fakecuda/fake_cuda.h"
 #include "tests/ranks/compare_layouts.h"
 
 using namespace trainer;
@@ -46,6 +47,21 @@ TEST_CASE("bf16 on GPUs") {
   Layout wide{.tp = 2, .compute = Precision::bf16};
   wide.head_dim = 64;  // tensor cores
   compare(on_gpus(wide));
+}
+
+TEST_CASE("steps as graphs give the same bits") {
+  for (Layout l : {Layout{.family = Family::gpt2, .accumulation = 2, .recompute = RecomputeKind::full, .dropout = 0.2f},
+                   Layout{.dp = 2, .zero = 1, .accumulation = 2}, Layout{.dp = 2, .zero = 3, .accumulation = 2},
+                   Layout{.family = Family::gpt2, .tp = 2, .sequence_parallel = true}, Layout{.tp = 2, .dp = 2},
+                   Layout{.accumulation = 4, .pp = 2}}) {
+    l = on_gpus(l);
+    Layout graph = l;
+    graph.graph = true;
+    INFO(l.name());
+    const uint64_t launches = fake::counters.graph_launches;
+    compare_bits(run(l), run(graph));
+    REQUIRE(fake::counters.graph_launches - launches == uint64_t((kSteps - 1) * l.ranks()));
+  }
 }
 
 TEST_CASE("GPUs give the same bits again") {

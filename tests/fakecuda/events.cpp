@@ -45,6 +45,7 @@ cudaError_t record(Event& event, Stream& stream, unsigned flags) {
   if (!stream.capture) {
     event.captured = false;
     event.record = push_record(stream);
+    ++counters.submissions;
     return cudaSuccess;
   }
   if (stream.capture->invalid) return cudaErrorStreamCaptureInvalidated;
@@ -67,6 +68,7 @@ cudaError_t wait(Event& event, Stream& stream, unsigned flags) {
   }
   if (stream.capture) return event.record ? invalidate(stream, cudaErrorStreamCaptureIsolation) : cudaSuccess;
   if (event.record) push_wait(stream, event.record);  // an event that was never recorded is no wait
+  ++counters.submissions;
   return cudaSuccess;
 }
 

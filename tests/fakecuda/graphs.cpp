@@ -53,6 +53,7 @@ void launch(Executable& e, Stream& stream, std::vector<Op> ops) {
     push_wait(stream, e.ends.back());
   }
   ++counters.graph_launches;
+  ++counters.submissions;
 }
 
 }  // namespace

@@ -278,6 +278,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t c) {
     if (c->children) fake::fail("ncclCommDestroy: '%s' has %d children alive", name, c->children);
     if (!c->registered.empty()) fake::fail("ncclCommDestroy: '%s' has registered buffers", name);
     if (c->under_way) fake::fail("ncclCommDestroy: '%s' has %d operations under way", name, c->under_way);
+    if (c->in_graphs()) fake::fail("ncclCommDestroy: '%s' has operations in a graph", name);
   }
   if (!c->finalizing) {  // it waits for the other ranks then, as NCCL does
     const ncclResult_t r = ncclCommFinalize(c);
@@ -291,11 +292,14 @@ ncclResult_t ncclCommDestroy(ncclComm_t c) {
 
 ncclResult_t ncclCommAbort(ncclComm_t c) {
   if (!check_alive(c, "ncclCommAbort")) return ncclSuccess;
-  const fake::Lock lock;
-  kill_operations(*c);
-  counters().registered -= int(c->registered.size());
-  c->registered.clear();
-  end(*c, Life::aborted);
+  {
+    const fake::Lock lock;
+    kill_operations(*c);
+    counters().registered -= int(c->registered.size());
+    c->registered.clear();
+    end(*c, Life::aborted);
+  }
+  await_graphs(*c);
   return ncclSuccess;
 }
 }

@@ -93,6 +93,7 @@ ncclResult_t refuse(ncclResult_t, const std::string& why);  // and keeps `why` f
 bool in_progress(const ncclComm&);                          // with the lock held
 ncclResult_t enqueue_all(const std::vector<Task>&);
 void kill_operations(ncclComm&);  // of a communicator that is aborted; with the lock held
+void await_graphs(ncclComm&);     // that hold operations of it: at the end of the group, if there is one
 Counts& counters();               // with the lock held
 
 // nccl_sums.cpp
@@ -124,5 +125,7 @@ struct ncclComm {
   uint64_t collectives = 0, splits = 0;
   std::map<std::pair<bool, int>, uint64_t> messages;  // by direction and peer
   int uses = 0, under_way = 0;
+  std::shared_ptr<int> held = std::make_shared<int>();  // by every graph with an operation of it
+  bool in_graphs() const { return held.use_count() > 1; }
   std::map<void*, std::pair<void*, size_t>> registered;
 };

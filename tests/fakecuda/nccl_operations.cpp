@@ -1,6 +1,7 @@
 // Collectives, messages and groups of calls in the NCCL shim.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "tests/fakecuda/nccl_clique.h"
 
@@ -10,6 +11,7 @@ namespace {
 thread_local int depth = 0;  // of ncclGroupStart
 thread_local std::vector<Task> grouped;
 thread_local ncclResult_t group_error = ncclSuccess;
+thread_local std::vector<ncclComm*> aborted;  // in the group
 
 const char* call_of(Kind k) {
   constexpr const char* kNames[] = {"ncclAllReduce", "ncclReduceScatter", "ncclAllGather", "ncclBroadcast"};
@@ -239,15 +241,23 @@ ncclResult_t enqueue_all(const std::vector<Task>& tasks) {
     cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
     cudaStreamIsCapturing(stream, &capturing);
     auto lives = std::make_shared<Lives>();  // of a replay: its posting is renewed before its waiting
+    std::vector<std::shared_ptr<int>> held;
     if (capturing == cudaStreamCaptureStatusNone) *lives = begin_all(mine);
+    else
+      for (const Task& t : mine) held.push_back(t.comm->held);
     fake::Op first = posting(what, *lives), second = waiting(what, *lives);
-    first.renew = [=] { return posting(what, *lives = begin_all(mine)); };
+    first.renew = [=, of_graph = std::move(held)] { return posting(what, *lives = begin_all(mine)); };
     second.renew = [=] { return waiting(what, *lives); };
     if (fake::enqueue(stream, std::move(first)) != cudaSuccess ||
         fake::enqueue(stream, std::move(second)) != cudaSuccess)
       return refuse(ncclUnhandledCudaError, std::string(what) + ": the stream takes nothing");
   }
   return ncclSuccess;
+}
+
+void await_graphs(ncclComm& comm) {
+  if (depth > 0) return aborted.push_back(&comm);
+  fake::drive([&] { return !comm.in_graphs(); }, "ncclCommAbort: a graph holds the communicator");
 }
 
 void kill_operations(ncclComm& comm) {
@@ -291,6 +301,7 @@ ncclResult_t ncclGroupStart() {
 ncclResult_t ncclGroupEnd() {
   if (depth == 0) return refuse(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
   if (--depth > 0) return ncclSuccess;
+  for (ncclComm* comm : std::exchange(aborted, {})) await_graphs(*comm);
   std::vector<Task> tasks = std::move(grouped);
   grouped.clear();
   if (group_error != ncclSuccess) return group_error;

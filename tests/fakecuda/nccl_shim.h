@@ -5,8 +5,9 @@
 // under way until somebody asks (ncclCommGetAsyncError), several times where connections are made, and only then is on
 // its stream; a split fills the child's pointer when its parent is asked. Stricter than NCCL: operations that differ
 // between ranks, buffers outside of device memory or that overlap, communicators used after their end, ended with
-// operations under way, with registered buffers or before their children, end the process with a sentence. After an
-// abort a stream goes on, with NaN where the result would be, and the other ranks still wait.
+// operations under way, in a graph, with registered buffers or before their children, end the process with a sentence.
+// After an abort a stream goes on, with NaN where the result would be, and the other ranks still wait; the abort itself
+// ends when the graphs are gone that hold operations of the communicator.
 //
 // Sums start at a rank that depends on the element, and round to the tensor's dtype at every addition. The order is
 // fixed: element and number of ranks decide. FAKENCCL_RANDOM_ORDER=seed draws it for every run of elements instead.

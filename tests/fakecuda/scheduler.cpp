@@ -112,6 +112,7 @@ std::vector<Stream*>& streams() {
 
 void drive(const std::function<bool()>& done, const char* why) {
   std::unique_lock hold(mu);
+  ++counters.host_waits;
   open_device_memory();  // for all of it: opening costs more than most operations
   Clock::time_point progress = Clock::now();
   uint64_t seen = counters.ops;
@@ -169,6 +170,7 @@ cudaError_t enqueue(cudaStream_t handle, Op op) {
     Stream& stream = stream_of(handle);
     if (stream.capture) return note(capture(stream, std::move(op)));
     if (!handle && breaks_a_capture(stream.device)) return note(cudaErrorStreamCaptureImplicit);
+    ++counters.submissions;
     if (eager() && !op.ready) {
       finished = std::make_shared<std::atomic<bool>>(false);
       op.run = [finished, first = std::move(op.run)] {

@@ -17,6 +17,7 @@ Layout one_rank(Layout l) {
   l.recompute = RecomputeKind::none;
   l.gradients = l.reduce = Precision::fp32;
   l.device = DeviceChoice::cpu;
+  l.graph = false;
   return l;
 }
 

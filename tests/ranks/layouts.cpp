@@ -12,47 +12,16 @@
 #include "app/rig.h"
 #include "app/step_control.h"
 #include "app/wire.h"
-#include "core/base/hash.h"
 #include "core/device/host_image.h"
 #include "core/engine/engine.h"
-#include "core/engine/host_feed.h"
 #include "core/engine/initialise.h"
 #include "core/plan/layout.h"
 #include "parallel/schedules/schedules.h"
+#include "tests/ranks/sequence_feed.h"
 #include "tests/support/ranks.h"
 
 namespace trainer::test {
 namespace {
-
-// Tokens are a function of the sequence's number; a few targets are masked, so that ranks have unequal token counts.
-class SequenceFeed final : public HostFeed {
- public:
-  SequenceFeed(const RunSpec& spec, const Mesh& mesh) : spec_(spec), mesh_(mesh) {}
-
- private:
-  int64_t rows() const { return spec_.train.micro_batch; }
-  int32_t token(int64_t sequence, int64_t t) const {
-    return int32_t(scramble(uint64_t(sequence * 1000 + t)) % uint64_t(spec_.model.vocab_size));
-  }
-  void write(Split, int64_t step, int microbatch, const Batch& batch) override {
-    const int64_t T = spec_.data.seq_len,
-                  first = step * spec_.train.global_batch.count + (microbatch * mesh_.dp + mesh_.replica) * rows();
-    for (int64_t i = 0; i < rows() * T; ++i) {
-      const int64_t sequence = first + i / T, t = i % T;
-      const auto put = [&](BatchField f, auto value) {
-        if (batch[f]) data_as<decltype(value)>(batch[f])[i] = value;
-      };
-      put(BatchField::tokens, token(sequence, t));
-      put(BatchField::targets, token(sequence, t + 1));
-      put(BatchField::weights, scramble(uint64_t(sequence * 77 + t)) % 11 == 0 ? 0.0f : 1.0f);
-      put(BatchField::positions, int32_t(t));
-      put(BatchField::segments, int32_t{0});
-      put(BatchField::rows, sequence * T + t);
-    }
-  }
-  const RunSpec& spec_;
-  const Mesh& mesh_;
-};
 
 // Adds a rank's elements; those that another rank has added must be the same bits.
 class Assembly {
@@ -133,12 +102,13 @@ std::string Layout::name() const {
   constexpr const char* kRecompute[] = {"none", "selective", "full", "every"};
   const std::string pipe =
       pp == 1 ? "" : fmt::format(" pp{}x{} {}", pp, chunks, find_schedule(spec_of(*this).parallel.pipeline).name);
-  return fmt::format(
-      "{} tp{}{} dp{} zero{}{} acc{}{} {}{}{}{}{} l{} kv{} v{} f{} d{}{}{}", family == Family::gpt2 ? "gpt2" : "llama",
-      tp, sequence_parallel ? "+sp" : "", dp, zero, zero_shard ? fmt::format("/{}", zero_shard) : "", accumulation,
-      pipe, kRecompute[int(recompute)], tied ? " tied" : "", compute == Precision::bf16 ? " bf16" : "",
-      gradients == Precision::bf16 ? " gradients bf16" : "", reduce == Precision::bf16 ? " reduce bf16" : "", layers,
-      kv_heads, vocab, ffn, head_dim, dropout > 0 ? " dropout" : "", device == DeviceChoice::cuda ? " cuda" : "");
+  return fmt::format("{} tp{}{} dp{} zero{}{} acc{}{} {}{}{}{}{} l{} kv{} v{} f{} d{}{}{}{}",
+                     family == Family::gpt2 ? "gpt2" : "llama", tp, sequence_parallel ? "+sp" : "", dp, zero,
+                     zero_shard ? fmt::format("/{}", zero_shard) : "", accumulation, pipe, kRecompute[int(recompute)],
+                     tied ? " tied" : "", compute == Precision::bf16 ? " bf16" : "",
+                     gradients == Precision::bf16 ? " gradients bf16" : "",
+                     reduce == Precision::bf16 ? " reduce bf16" : "", layers, kv_heads, vocab, ffn, head_dim,
+                     dropout > 0 ? " dropout" : "", device == DeviceChoice::cuda ? " cuda" : "", graph ? " graph" : "");
 }
 
 RunSpec spec_of(const Layout& l) {
@@ -176,6 +146,7 @@ RunSpec spec_of(const Layout& l) {
   s.device.threads = 1;
   s.device.kind = l.device;
   if (!l.heuristics.empty()) s.device.heuristics = l.heuristics;
+  s.device.cuda_graph = l.graph;
   s.device.fallback = true;  // narrow heads in bf16
   return s;
 }

@@ -21,6 +21,7 @@ struct Layout {
   float dropout = 0;
   DeviceChoice device = DeviceChoice::cpu;
   std::string heuristics = {};  // a file, of GPUs; empty: none
+  bool graph = false;
   int ranks() const { return tp * pp * dp; }
   std::string name() const;
 };

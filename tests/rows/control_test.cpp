@@ -62,7 +62,8 @@ TEST_CASE("a note is read when the lane gets there, and adds to the outcome") {
     o.stop_requested += double(*static_cast<const int64_t*>(from) + step);
     o.data_hash[3] += 7;
   };
-  run_op(Note{{read, &source, 30}, &*page, outcome});
+  page->call = {read, &source, 30};
+  run_op(Note{&*page, outcome});
   const Outcome& noted = *outcome;
   REQUIRE(noted.stop_requested == 37);
   REQUIRE(noted.data_hash[3] == 7);

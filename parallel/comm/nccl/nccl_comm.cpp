@@ -52,7 +52,9 @@ void NcclComm::issue(Stream& stream, void (NcclComm::*run)(cudaStream_t, const C
     const Call& c = *static_cast<const Call*>(args);
     (c.comm->*c.run)(static_cast<cudaStream_t>(s.native()), c);
   };
+  stream.begin_account(int(axis_));
   stream.submit(on_stream, &c, sizeof c);
+  stream.end_account(int(axis_));
 }
 
 void NcclComm::all_gather(Stream& stream, Tensor shard, Tensor full) {

@@ -12,12 +12,13 @@ class NcclComm final : public Comm {
  public:
   // `handle` is null where the plan has no communicator for this axis and lane: such a group has a rank and a size, and
   // refuses to communicate. All must live as long.
-  NcclComm(NcclWorld& world, NcclHandle* handle, GroupName group, std::string_view lane, Traffic::Entry& traffic)
+  NcclComm(NcclWorld& world, NcclHandle* handle, GroupName group, Axis axis, Lane lane, Traffic& traffic)
       : world_(world),
         handle_(handle),
         group_(std::move(group)),
-        name_(group_.key + ", lane " + std::string(lane)),
-        traffic_(traffic) {}
+        axis_(axis),
+        name_(group_.key + ", lane " + std::string(name_of(lane))),
+        traffic_(traffic.entry(axis, lane)) {}
   int rank() const override { return group_.rank; }
   int size() const override { return group_.size(); }
   void all_gather(Stream&, Tensor shard, Tensor full) override;
@@ -62,6 +63,7 @@ class NcclComm final : public Comm {
   NcclWorld& world_;
   NcclHandle* const handle_;
   const GroupName group_;
+  const Axis axis_;
   const std::string name_;
   Traffic::Entry& traffic_;
   bool grouping_ = false;

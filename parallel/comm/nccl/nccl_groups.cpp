@@ -36,7 +36,7 @@ const std::vector<std::string>& NcclGroups::notes() const {
 }
 
 Comm& NcclGroups::add(NcclHandle* handle, const GroupName& group, Lane lane, Axis axis) {
-  comms_.push_back(std::make_unique<NcclComm>(*world_, handle, group, name_of(lane), traffic_.entry(axis, lane)));
+  comms_.push_back(std::make_unique<NcclComm>(*world_, handle, group, axis, lane, traffic_));
   return *comms_.back();
 }
 

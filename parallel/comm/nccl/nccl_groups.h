@@ -18,6 +18,8 @@ class NcclGroups final : public GpuGroups {
   Comm& pipe(int from_stage, int to_stage, bool gradient) override;
   void check_alive() const override;
   const std::vector<std::string>& notes() const override;
+  MovedBytes moved() const override { return traffic_.moved(); }
+  void add_moved(const MovedBytes& more) override { traffic_.add(more); }
 
  private:
   NcclHandle* handle(int split) const { return split == NcclPlan::kWorld ? &world_->world() : handles_[size_t(split)]; }

@@ -202,6 +202,15 @@ void NcclWorld::try_all() {
   release();
 }
 
+// An abort ends when the graphs are gone that hold its communicators (ncclCommAbort waits for them), and those are the
+// host thread's: it may not wait for the abort.
+std::unique_lock<std::mutex> NcclWorld::enter() {
+  std::unique_lock inside(calls_, std::defer_lock);
+  for (Patience patience; !inside.try_lock(); patience.pause()) check_alive();
+  check_alive();
+  return inside;
+}
+
 // The host thread leaves NCCL after microseconds, unless the driver's queue is full behind a collective that never
 // ends: then only an abort lets it go on, and NCCL allows one from another thread.
 std::unique_lock<std::mutex> NcclWorld::take_calls() {
@@ -214,8 +223,7 @@ std::unique_lock<std::mutex> NcclWorld::take_calls() {
 void NcclWorld::call(NcclHandle& h, const char* what, const std::function<ncclResult_t(ncclComm_t)>& work) {
   ncclResult_t r = ncclSuccess;
   {
-    const std::lock_guard inside(calls_);
-    check_alive();
+    const auto inside = enter();
     r = work(h.comm);
   }
   if (r != ncclSuccess) wait(h, what, r);
@@ -230,8 +238,7 @@ ncclResult_t NcclWorld::state_of(ncclComm_t comm) const {
 void NcclWorld::wait(NcclHandle& h, const char* what, ncclResult_t state, Clock::time_point deadline) {
   for (Patience patience; state == ncclInProgress; patience.pause()) {
     check(Clock::now() < deadline, Exit::rank, "[nccl] {}: {}: the other ranks did not come", h.name, what);
-    const std::lock_guard inside(calls_);
-    check_alive();
+    const auto inside = enter();
     state = state_of(h.comm);
   }
   if (state != ncclSuccess) give_up(h, what, state);
@@ -246,11 +253,10 @@ std::string NcclWorld::describe(const NcclHandle& h, const char* what, ncclResul
 void NcclWorld::give_up(const NcclHandle& h, const char* what, ncclResult_t r) {
   std::string why;
   {
-    const std::lock_guard inside(calls_);
-    check_alive();
+    const auto inside = enter();
     why = describe(h, what, r, h.comm);
   }
-  abort(why);
+  fail_with(why);
   check_alive();
   std::abort();  // not reached: the world has failed
 }
@@ -261,12 +267,16 @@ void NcclWorld::check_alive() const {
   fail(Exit::rank, "{}", why_);
 }
 
-void NcclWorld::abort(std::string_view why) noexcept {
+void NcclWorld::fail_with(std::string_view why) noexcept {
   try {
     const std::lock_guard lock(why_mutex_);
     if (!failed_) why_ = why;
     failed_ = true;
   } catch (...) { failed_ = true; }
+}
+
+void NcclWorld::abort(std::string_view why) noexcept {
+  fail_with(why);
   const std::lock_guard alive(lives_);
   const auto inside = take_calls();
   api_.ncclGroupStart();
@@ -289,8 +299,8 @@ void NcclWorld::watch_once() {
   {
     const std::lock_guard alive(lives_);
     const auto inside = take_calls();
-    if (failed_) return;
     for (const auto& h : handles_) {
+      if (failed_) break;
       const ncclComm_t comm = h->comm;
       const ncclResult_t state = comm ? state_of(comm) : ncclSuccess;
       if (state == ncclSuccess || state == ncclInProgress) continue;
@@ -298,7 +308,7 @@ void NcclWorld::watch_once() {
       break;
     }
   }
-  if (!why.empty()) abort(why);
+  if (failed_ || !why.empty()) abort(why);
 }
 
 void NcclWorld::stop_watching() {
@@ -336,7 +346,7 @@ void NcclWorld::destroy_all() {
 void NcclWorld::close() noexcept {
   if (std::exchange(closed_, true)) return;
   stop_watching();
-  if (std::uncaught_exceptions() > exceptions_) abort(fmt::format("[nccl] rank {} gave up", rank_));
+  if (failed_ || std::uncaught_exceptions() > exceptions_) abort(fmt::format("[nccl] rank {} gave up", rank_));
   try {
     if (!failed_) finalize_all();
   } catch (const std::exception& e) { abort(e.what()); }

@@ -54,12 +54,14 @@ class NcclWorld {
   void try_all();
 
   // On the host thread: `work` gives an operation to NCCL. Returns when NCCL has put it on its stream. Throws
-  // Error(rank) with `what`, the group, and what NCCL said; the world is aborted then.
+  // Error(rank) with `what`, the group, and what NCCL said; the watcher aborts the world then.
   void call(NcclHandle&, const char* what, const std::function<ncclResult_t(ncclComm_t)>& work);
   void check_alive() const;
-  // From any thread. The first reason stays. Streams that wait in a collective go on.
+  // From any thread, but for one that owns graphs with operations of these communicators: it ends when they are gone.
+  // The first reason stays. Streams that wait in a collective go on at once.
   void abort(std::string_view why) noexcept;
   // All ranks come here, or the world is aborted. Where an exception passes, others still wait for this rank: aborted.
+  // REQUIRES: no graph holds an operation of these communicators.
   void close() noexcept;
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -76,6 +78,8 @@ class NcclWorld {
   void wait(NcclHandle&, const char* what, ncclResult_t state, Clock::time_point deadline = Clock::time_point::max());
   [[noreturn]] void give_up(const NcclHandle&, const char* what, ncclResult_t);
   std::string describe(const NcclHandle&, const char* what, ncclResult_t, ncclComm_t) const;
+  void fail_with(std::string_view why) noexcept;  // the watcher aborts
+  std::unique_lock<std::mutex> enter();           // of the host thread: throws where the world has failed
   std::unique_lock<std::mutex> take_calls();
   void watch();
   void watch_once();

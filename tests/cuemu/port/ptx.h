@@ -1,5 +1,7 @@
 // The emulated twins of the instructions in kernels/cuda/port/ptx.h.
 #pragma once
+#include <chrono>
+
 #include "cuda_port.h"
 
 namespace ptx {
@@ -30,6 +32,9 @@ inline float exp2(float x) {
   return y < 0x1p-126f ? 0.0f : y;
 }
 inline int opaque(int x) { return x; }
+inline uint64_t global_timer() {
+  return uint64_t(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
 __device__ __forceinline__ uint32_t pack_bf16(float lo, float hi) {
   __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
   uint32_t r;
