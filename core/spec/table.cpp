@@ -30,6 +30,7 @@ Type<PipelineSpec> pipeline_schedule() {
   const auto kind = one_of<PipelineKind>({{"gpipe", PipelineKind::gpipe},
                                           {"1f1b", PipelineKind::one_f_one_b},
                                           {"interleaved", PipelineKind::interleaved},
+                                          {"interleaved_1f1b", PipelineKind::interleaved},
                                           {"zb_h1", PipelineKind::zb_h1},
                                           {"zb_h2", PipelineKind::zb_h2},
                                           {"zb_v", PipelineKind::zb_v},

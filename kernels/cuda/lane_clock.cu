@@ -1,16 +1,9 @@
 #include "kernels/cuda/lane_clock.h"
 
-#include <cstring>
-
 #include "cuda_port.h"
-#include "kernels/cuda/cuda_error.h"
 #include "ptx.h"
 
 namespace trainer::cuda {
-
-struct LaneClock::Sums {
-  uint64_t begun[kPlaces], spent[kPlaces];  // nanoseconds; begun is 0 where nothing is
-};
 
 namespace {
 
@@ -29,19 +22,6 @@ __global__ void tell_places(uint64_t* told, const uint64_t* begun, const uint64_
 
 }  // namespace
 
-LaneClock::LaneClock() {
-  void *sums = nullptr, *told = nullptr;
-  check_cuda(cudaMalloc(&sums, sizeof(Sums)), "allocating a clock");
-  sums_ = static_cast<Sums*>(sums);
-  check_cuda(cudaMemset(sums_, 0, sizeof(Sums)), "clearing a clock");
-  check_cuda(cudaHostAlloc(&told, kPlaces * sizeof *told_, cudaHostAllocDefault), "pinning a clock");
-  told_ = static_cast<uint64_t*>(told);
-  std::memset(told_, 0, kPlaces * sizeof *told_);
-}
-LaneClock::~LaneClock() {
-  cudaFree(sums_);
-  cudaFreeHost(told_);
-}
 void LaneClock::begin(cudaStream_t stream, int place) {
   CU_LAUNCH(begin_place, dim3(1), dim3(1), 0, stream, sums_->begun + place);
 }

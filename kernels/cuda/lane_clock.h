@@ -25,7 +25,9 @@ class LaneClock {
   double seconds(int place) const { return 1e-9 * double(told_[place]); }
 
  private:
-  struct Sums;
+  struct Sums {
+    uint64_t begun[kPlaces], spent[kPlaces];  // nanoseconds; begun is 0 where nothing is
+  };
   Sums* sums_ = nullptr;      // the device's
   uint64_t* told_ = nullptr;  // pinned: nanoseconds by place
 };

@@ -6,7 +6,7 @@ set(cuda_host attention.cpp refuse.cpp)
 
 # The device, and what the application calls.
 list(APPEND cuda_kernels control.cu lane_clock.cu)
-list(APPEND cuda_host backend.cpp cuda_device.cpp cuda_memory.cpp cuda_stopwatch.cpp table.cpp)
+list(APPEND cuda_host backend.cpp cuda_device.cpp cuda_memory.cpp cuda_stopwatch.cpp lane_clock.cpp table.cpp)
 
 # Rows and elements.
 list(APPEND cuda_kernels

@@ -39,6 +39,7 @@ Schedule find_schedule(const PipelineSpec& spec) {
 
 Schedule find_schedule(std::string_view name) {
   std::string names;
+  if (name == "interleaved_1f1b") name = "interleaved";  // as Megatron calls it
   for (const Row& r : kSchedules) {
     if (r.name == name) return schedule_of(r);
     names += fmt::format("{}, ", r.name);

@@ -7,6 +7,7 @@
 #include "tests/cuda/matmul_settings.h"
 #include "tests/fakecuda/fake_cuda.h"
 #include "tests/ranks/compare_layouts.h"
+#include "tests/ranks/layout_grid.h"
 
 using namespace trainer;
 using namespace trainer::test;
@@ -16,6 +17,14 @@ namespace {
 Layout on_gpus(Layout l) {
   l.device = DeviceChoice::cuda;
   return l;
+}
+
+// Of at most eight ranks.
+std::vector<Layout> first_of(const std::vector<Layout>& grid, size_t count) {
+  std::vector<Layout> cells;
+  for (const Layout& l : grid)
+    if (cells.size() < count && l.ranks() <= 8) cells.push_back(l);
+  return cells;
 }
 
 constexpr Family kFamilies[] = {Family::gpt2, Family::llama};
@@ -39,6 +48,12 @@ TEST_CASE("tensor parallel GPUs") {
     for (bool sequence_parallel : {false, true})
       compare(on_gpus({.family = family, .tp = 2, .sequence_parallel = sequence_parallel}));
   compare(on_gpus({.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true}));
+}
+
+// The emulator is slow: as many as cover every value of every axis, and most pairs.
+TEST_CASE("cells of the parity grids on GPUs") {
+  for (const Layout& l : first_of(layout_grid(), 24)) compare(on_gpus(l));
+  for (const Layout& l : first_of(pipeline_grid(), 12)) compare(on_gpus(l));
 }
 
 TEST_CASE("bf16 on GPUs") {
