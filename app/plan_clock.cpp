@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "core/base/error.h"
-#include "parallel/planner.h"
 #include "parallel/trace.h"
 
 namespace trainer {
@@ -29,25 +28,26 @@ double bubble_of(const std::vector<Program>& stages, const PlanKey& key, const T
 
 }  // namespace
 
-ClockedStep clock_step(const Planned& p, const Machine& machine) {
+ClockedStep clock_step(const PlannedWorld& w, const Machine& machine) {
+  const Planned& p = w.rank;
   const PlanKey key = plan_keys(p.spec, p.mesh.dp).front();
   ClockedStep step;
-  step.stages = make_stage_programs({p.spec, p.model, p.mesh.size(), {key}});
-  const World world = world_of_stages(p.spec, p.model, p.mesh, step.stages);
-  MachineDurations durations(p.spec, p.model, step.stages[0], p.mesh, machine);
+  const World world = world_of_stages(p.spec, p.model, p.mesh, w.stages);
+  MachineDurations durations(p.spec, p.model, w.stages[0], p.mesh, machine);
   step.timeline = clock_world(world, key, durations);
   durations.silence();
   const Timeline silent = clock_world(world, key, durations);
   step.exposed = step.timeline.makespan - silent.makespan;
-  step.bubble_rate = bubble_of(step.stages, key, silent);
+  step.bubble_rate = bubble_of(w.stages, key, silent);
   return step;
 }
 
-void write_clock_trace(const std::string& path, const Planned& p, const ClockedStep& step) {
+void write_clock_trace(const std::string& path, const PlannedWorld& w, const ClockedStep& step) {
+  const Planned& p = w.rank;
   const PlanKey key = plan_keys(p.spec, p.mesh.dp).front();
   std::vector<std::string> events;
-  for (size_t s = 0; s < step.stages.size(); ++s)
-    events.push_back(trace_events(p.mesh.at_replica(0).at_slice(0).at_stage(int(s)), *find_plan(step.stages[s], key),
+  for (size_t s = 0; s < w.stages.size(); ++s)
+    events.push_back(trace_events(p.mesh.at_replica(0).at_slice(0).at_stage(int(s)), *find_plan(w.stages[s], key),
                                   step.timeline.spans[s]));
   std::ofstream out(path);
   write_trace(out, events);

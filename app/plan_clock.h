@@ -8,15 +8,14 @@
 namespace trainer {
 
 struct ClockedStep {
-  std::vector<Program> stages;  // of one rank of each
-  Timeline timeline;
+  Timeline timeline;   // of one rank of each stage
   double exposed = 0;  // seconds that the step is longer than with communication that takes no time
   // Without communication, from a stage's first pass to its last: the share of the longest that stages idle on average.
   double bubble_rate = 0;
 };
 // Of the first step's batch.
-ClockedStep clock_step(const Planned&, const Machine&);
+ClockedStep clock_step(const PlannedWorld&, const Machine&);
 // The step as a trace (parallel/trace.h). Throws Error(disk).
-void write_clock_trace(const std::string& path, const Planned&, const ClockedStep&);
+void write_clock_trace(const std::string& path, const PlannedWorld&, const ClockedStep&);
 
 }  // namespace trainer

@@ -49,9 +49,9 @@ int run(const Options& o) {
     return int(Exit::done);
   }
   const std::string device = install_device(spec);
-  const Planned planned = plan_run(spec, o.world, o.rank);
+  const PlannedWorld planned = plan_world(spec, o.world, o.rank);
   if (o.text) {
-    fmt::print("{}", to_text(planned.program));
+    fmt::print("{}", to_text(planned.rank.program));
     return int(Exit::done);
   }
   const Machine& machine = find_machine(o.machine);

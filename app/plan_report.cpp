@@ -51,7 +51,8 @@ Collective collective_of(const std::string& what) {  // "dp all_reduce f32"
 
 }  // namespace
 
-void print_plan_json(const Planned& p, const ClockedStep& step, const Machine& machine) {
+void print_plan_json(const PlannedWorld& w, const ClockedStep& step, const Machine& machine) {
+  const Planned& p = w.rank;
   using Json = nlohmann::ordered_json;
   const ArenaBytes b = arena_bytes(p.program);
   const FlopsPerToken flops = flops_per_token(p.spec.model, p.spec.data.seq_len);
@@ -63,8 +64,8 @@ void print_plan_json(const Planned& p, const ClockedStep& step, const Machine& m
         {{"axis", c.group}, {"op", c.op}, {"dtype", c.dtype}, {"bytes", count.bytes}, {"count", count.count}});
   }
   Json stages = Json::array();
-  for (size_t s = 0; s < step.stages.size(); ++s)
-    stages.push_back({{"arena", step.stages[s].arena_bytes}, {"busy_seconds", step.timeline.busy[s]}});
+  for (size_t s = 0; s < w.stages.size(); ++s)
+    stages.push_back({{"arena", w.stages[s].arena_bytes}, {"busy_seconds", step.timeline.busy[s]}});
   const RankParameters mine = parameters_of_rank(p);
   const Json out{{"parameters", parameter_count(p.model)},
                  {"parameters_of_rank", {{"held", mine.held}, {"updated", mine.updated}}},
@@ -126,19 +127,20 @@ void print_collectives(const Planned& p) {
 
 namespace {
 
-void print_clock(const Planned& p, const ClockedStep& step, const Machine& machine) {
+void print_clock(const PlannedWorld& w, const ClockedStep& step, const Machine& machine) {
   fmt::print("\na step on {} by rooflines: {:.3g} s, of which {:.3g} s is communication that nothing hides\n",
              machine.name, step.timeline.makespan, step.exposed);
-  if (p.mesh.pp == 1) return;
+  if (w.stages.size() == 1) return;
   fmt::print("bubble {:.4f}\n  {:<6} {:>12} {:>12}\n", step.bubble_rate, "stage", "arena", "busy");
-  for (size_t s = 0; s < step.stages.size(); ++s)
-    fmt::print("  {:<6} {:>12} {:>11.1f}%\n", s, short_bytes(double(step.stages[s].arena_bytes)),
+  for (size_t s = 0; s < w.stages.size(); ++s)
+    fmt::print("  {:<6} {:>12} {:>11.1f}%\n", s, short_bytes(double(w.stages[s].arena_bytes)),
                100 * step.timeline.busy[s] / step.timeline.makespan);
 }
 
 }  // namespace
 
-void print_plan_table(const Planned& p, const ClockedStep& step, const Machine& machine) {
+void print_plan_table(const PlannedWorld& w, const ClockedStep& step, const Machine& machine) {
+  const Planned& p = w.rank;
   const ArenaBytes b = arena_bytes(p.program);
   const FlopsPerToken flops = flops_per_token(p.spec.model, p.spec.data.seq_len);
   fmt::print("parameters      {} ({})\n", parameter_count(p.model), short_number(double(parameter_count(p.model))));
@@ -163,7 +165,7 @@ void print_plan_table(const Planned& p, const ClockedStep& step, const Machine& 
              short_bytes(double(kAllowanceBytes)));
   print_activations(p);
   print_collectives(p);
-  print_clock(p, step, machine);
+  print_clock(w, step, machine);
   fmt::print("\nplan hash {:016x}; this machine has {}: {}\n", p.program.hash, short_bytes(double(machine_memory())),
              fits(p.program) ? "it fits" : "it does not fit");
 }

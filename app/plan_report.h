@@ -4,7 +4,7 @@
 
 namespace trainer {
 
-void print_plan_table(const Planned&, const ClockedStep&, const Machine&);
-void print_plan_json(const Planned&, const ClockedStep&, const Machine&);
+void print_plan_table(const PlannedWorld&, const ClockedStep&, const Machine&);
+void print_plan_json(const PlannedWorld&, const ClockedStep&, const Machine&);
 
 }  // namespace trainer

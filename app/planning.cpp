@@ -66,13 +66,17 @@ Program plan_state(const RunSpec& spec, const Model& model) {
   return make_program({.spec = spec, .model = model, .world = 1, .keys = {evaluate_key(spec)}}, 0);
 }
 
-Planned plan_run(const RunSpec& spec, int world, int rank) {
+PlannedWorld plan_world(const RunSpec& spec, int world, int rank) {
   check_world(spec, world);
-  Planned p{.spec = spec, .mesh = Mesh::of(spec, world, rank), .model = {}, .program = {}};
-  p.model = build_model(p.spec, p.mesh);
-  p.program = make_program(request_of(p.spec, p.model, p.mesh), rank);
-  return p;
+  PlannedWorld w{{.spec = spec, .mesh = Mesh::of(spec, world, rank), .model = {}, .program = {}}, {}};
+  w.rank.model = build_model(spec, w.rank.mesh);
+  const PlanRequest request = request_of(w.rank.spec, w.rank.model, w.rank.mesh);
+  w.stages = make_stage_programs(request);
+  w.rank.program = program_of_rank(request, w.stages, rank);
+  return w;
 }
+
+Planned plan_run(const RunSpec& spec, int world, int rank) { return plan_world(spec, world, rank).rank; }
 
 void prepare_kernels(const Planned& p, Device& device) {
   prepare(p.program, request_of(p.spec, p.model, p.mesh), p.mesh, device);

@@ -20,6 +20,13 @@ void check_world(const RunSpec&, int world);
 // Kernels must be installed: they say how much scratch they want. Throws Error(spec) where the spec cannot be planned.
 Planned plan_run(const RunSpec&, int world, int rank);
 
+// And a program of each stage, for who looks at the whole world.
+struct PlannedWorld {
+  Planned rank;
+  std::vector<Program> stages;
+};
+PlannedWorld plan_world(const RunSpec&, int world, int rank);
+
 // What one training step costs: run on the meter, so only for who prints it.
 MeterCounts step_counts(const Planned&);
 

@@ -145,18 +145,16 @@ void prepare(const Program& p, const PlanRequest& r, const Mesh& mesh, Device& d
   for (const PlanKey& key : r.keys) issue_alone(p, r, mesh, key, {preparing, unread});
 }
 
-Program make_program(const PlanRequest& r, int rank) {
-  Planner planner(r);
+std::vector<Program> make_stage_programs(const PlanRequest& r) { return Planner(r).stages(); }
+
+Program program_of_rank(const PlanRequest& r, const std::vector<Program>& of_stages, int rank) {
   const Mesh mesh = Mesh::of(r.spec, r.world, rank);
-  std::vector<Program> stages = planner.stages();
-  verify_world(planner.world(stages));
-  Program p = std::move(stages[size_t(mesh.stage)]);
+  verify_world(world_of_stages(r.spec, r.model, Mesh::of(r.spec, r.world, 0), of_stages));
+  Program p = of_stages[size_t(mesh.stage)];
   move_to_replica(p, mesh);
   verify(p);
   return p;
 }
-
-std::vector<Program> make_stage_programs(const PlanRequest& r) { return Planner(r).stages(); }
 
 std::vector<Program> make_programs(const PlanRequest& r) {
   const std::vector<Program> stages = Planner(r).stages();

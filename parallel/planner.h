@@ -18,10 +18,11 @@ struct PlanRequest {
   std::vector<PlanKey> keys;  // staging slots exist where one of them takes snapshots
 };
 
-// The world is sound (verify_world) and the rank's program proven (verify). Throws Error(spec).
-Program make_program(const PlanRequest&, int rank);
-// Of one rank of each stage, the first: every other rank of a stage runs the same instructions. Not proven.
+// Of one rank of each stage, the first: every other rank of a stage runs the same instructions. Throws Error(spec).
 std::vector<Program> make_stage_programs(const PlanRequest&);
+// A rank's, out of them: the world is sound (verify_world) and the rank's program proven (verify). Throws Error(spec).
+Program program_of_rank(const PlanRequest&, const std::vector<Program>& of_stages, int rank);
+inline Program make_program(const PlanRequest& r, int rank) { return program_of_rank(r, make_stage_programs(r), rank); }
 // Of all ranks; not proven, for whoever asks for a world wants to look at it.
 std::vector<Program> make_programs(const PlanRequest&);
 

@@ -31,11 +31,9 @@ struct Pipe {
   PipelineKind schedule;
   int chunks;
 };
-constexpr Pipe kPipes[] = {{PipelineKind::gpipe, 1},
-                           {PipelineKind::one_f_one_b, 1},
-                           {PipelineKind::interleaved, 2},
-                           {PipelineKind::zb_h1, 1},
-                           {PipelineKind::zb_v, 2}};
+constexpr Pipe kPipes[] = {{PipelineKind::gpipe, 1},   {PipelineKind::one_f_one_b, 1}, {PipelineKind::interleaved, 2},
+                           {PipelineKind::zb_h1, 1},   {PipelineKind::zb_h2, 1},       {PipelineKind::zb_v, 2},
+                           {PipelineKind::zb_auto, 1}, {PipelineKind::dualpipe_v, 2}};
 
 RunSpec spec_of(const Pipe& pipe, int stages) {
   RunSpec s;

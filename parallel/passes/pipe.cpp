@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/model/model.h"
 #include "parallel/passes/passes.h"
@@ -40,12 +41,22 @@ struct MessageName {
   auto operator<=>(const MessageName&) const = default;
 };
 
+// Stages that hold a position beside one of `stage`'s.
+std::set<int> neighbours(int stage, const Stages& stages) {
+  std::set<int> found;
+  for (int chunk = 0; chunk < stages.shape().chunks; ++chunk)
+    for (const int step : {-1, 1})
+      if (const int q = stages.position(stage, chunk) + step; q >= 0 && q < stages.positions())
+        found.insert(stages.owner(q).stage);
+  found.erase(stage);
+  return found;
+}
+
 // What other stages send to this one: a queue per sender and kind, in the sender's order, for a lane keeps it.
 class Incoming {
  public:
   Incoming(const PlanContext& c, const Program& p, const Stages& stages) {
-    for (int stage = 0; stage < c.mesh.pp; ++stage) {
-      if (stage == c.mesh.stage) continue;
+    for (const int stage : neighbours(c.mesh.stage, stages)) {
       const Mesh there = c.mesh.at_stage(stage);
       const PlanContext peer{c.spec, there, c.model, c.key, stages};
       queues_.emplace_back();
