@@ -28,7 +28,7 @@ class Directory {
       case Verb::send_grad:
       case Verb::recv_act:
       case Verb::recv_grad: {
-        const bool gradient = i.verb == Verb::send_grad || i.verb == Verb::recv_grad;
+        const bool gradient = i.lane == Lane::send_grad || i.lane == Lane::recv_grad;
         const int from = sends(i.verb) ? m.stage : i.peer, to = sends(i.verb) ? i.peer : m.stage;
         return number(pipe_group(m, from, to, gradient), Lane::compute);
       }
@@ -51,7 +51,8 @@ class Directory {
 
 // What must be alike where ranks meet. Both ends of a message name the same border.
 std::tuple<int, int, int, int> subject(const Instr& i) {
-  const int verb = in_pipe(i.verb) ? -1 : int(i.verb);
+  const bool gradient = i.verb == Verb::send_grad || i.verb == Verb::recv_grad;
+  const int verb = in_pipe(i.verb) ? -1 - int(gradient) : int(i.verb);
   return {verb, i.microbatch, i.block, i.bucket};
 }
 

@@ -40,6 +40,7 @@ class Groups {
   virtual Comm& on(Axis, Lane) = 0;
   // Both ends of a pipe message are on different lanes (send_act here, recv_act there), so the pipe has a communicator
   // of two ranks per directed pair of stages and kind; `from` is its rank 0, `to` its rank 1.
+  // `gradient`: on the lanes of gradients (core/plan/stages.h).
   virtual Comm& pipe(int from_stage, int to_stage, bool gradient) = 0;
   // Throws Error(rank) where the world has failed and a lane could not say so: asked after the host waited, before it
   // uses what it waited for.

@@ -135,14 +135,10 @@ void Engine::issue(const Call& call) {
     case Verb::recompute:
     case Verb::backward_input:
     case Verb::backward_weight: return run_block(call);
-    case Verb::send_act:
-      return to_.groups.pipe(mesh_.stage, i.peer, false).send(call.lane, find(call, SlotClass::act), 1);
-    case Verb::recv_act:
-      return to_.groups.pipe(i.peer, mesh_.stage, false).recv(call.lane, find(call, SlotClass::act), 0);
-    case Verb::send_grad:
-      return to_.groups.pipe(mesh_.stage, i.peer, true).send(call.lane, find(call, SlotClass::d_act), 1);
-    case Verb::recv_grad:
-      return to_.groups.pipe(i.peer, mesh_.stage, true).recv(call.lane, find(call, SlotClass::d_act), 0);
+    case Verb::send_act: return pipe(call).send(call.lane, find(call, SlotClass::act), 1);
+    case Verb::recv_act: return pipe(call).recv(call.lane, find(call, SlotClass::act), 0);
+    case Verb::send_grad: return pipe(call).send(call.lane, find(call, SlotClass::d_act), 1);
+    case Verb::recv_grad: return pipe(call).recv(call.lane, find(call, SlotClass::d_act), 0);
     case Verb::gather: return gather(call);
     case Verb::release: return;  // bookkeeping: its uses free the slot
     case Verb::reduce: return reduce(call);
@@ -152,6 +148,13 @@ void Engine::issue(const Call& call) {
     case Verb::update: return update(call);
     case Verb::snapshot: return snapshot(call);
   }
+}
+
+Comm& Engine::pipe(const Call& call) {
+  const Instr& i = call.instr;
+  const bool sends = i.verb == Verb::send_act || i.verb == Verb::send_grad;
+  return to_.groups.pipe(sends ? mesh_.stage : i.peer, sends ? i.peer : mesh_.stage,
+                         i.lane == Lane::send_grad || i.lane == Lane::recv_grad);
 }
 
 void Engine::load(const Call& call) {

@@ -81,6 +81,7 @@ class Engine {
   static Split split_of(const PlanKey&);
   Batch batch_of(const Plan&, const Instr&) const;
   void issue(const Call&);
+  Comm& pipe(const Call&);  // of a send or receive
   void run_block(const Call&);
   void gather(const Call&);
   void reduce(const Call&);

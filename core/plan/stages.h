@@ -27,6 +27,11 @@ class Stages {
   const PipeShape& shape() const { return shape_; }
   int positions() const { return shape_.positions(); }
   int position(int stage, int chunk) const { return position_at(schedule_.placement, shape_, stage, chunk); }
+  // Whether a message takes the lanes of gradients. In a V both kinds go both ways, and lanes go by the direction: then a
+  // lane has one peer, and no message waits behind one for somebody else, which could close a circle.
+  bool on_gradient_lane(int from, int to, bool gradient) const {
+    return schedule_.placement == Placement::vee ? to < from : gradient;
+  }
   Place owner(int position) const { return owners_[size_t(position)]; }
   int position_of(int block) const { return position_of_block_[size_t(block)]; }
   int stage_of(int block) const { return owner(position_of(block)).stage; }

@@ -25,8 +25,9 @@ Code with_sends(const Code& code, const PlanContext& c, const Stages& stages) {
     if (!up && !down) continue;
     const int peer = stages.owner(position + (up ? 1 : -1)).stage;
     if (peer == c.mesh.stage) continue;
+    const bool gradient_lane = stages.on_gradient_lane(c.mesh.stage, peer, down);
     out.push_back({.verb = up ? Verb::send_act : Verb::send_grad,
-                   .lane = up ? Lane::send_act : Lane::send_grad,
+                   .lane = gradient_lane ? Lane::send_grad : Lane::send_act,
                    .microbatch = i.microbatch,
                    .chunk = i.chunk,
                    .block = int16_t(up ? end : first),
@@ -63,9 +64,9 @@ class Incoming {
       queues_.emplace_back();
       for (Instr i : with_sends(expand({}, peer, p), peer, stages)) {
         if (i.peer != c.mesh.stage) continue;
-        const bool gradient = i.verb == Verb::send_grad;
-        const size_t q = queues_.size() - 2 + gradient;
-        i.lane = gradient ? Lane::recv_grad : Lane::recv_act;
+        const bool gradient = i.verb == Verb::send_grad, gradient_lane = i.lane == Lane::send_grad;
+        const size_t q = queues_.size() - 2 + gradient_lane;
+        i.lane = gradient_lane ? Lane::recv_grad : Lane::recv_act;
         i.verb = gradient ? Verb::recv_grad : Verb::recv_act;
         i.peer = int16_t(stage);
         place_[{gradient, i.microbatch, i.block}] = {q, queues_[q].code.size()};

@@ -152,3 +152,11 @@ TEST_CASE("peak in-flight activations are the closed forms, as bytes of the aren
         CHECK(peak_in_flight(Case(pipeline(PipelineKind::zb_h1, p, m), {StepKind::train}), s) == std::min(m, p));
       }
 }
+
+TEST_CASE("a V of many stages has an order of the world") {
+  for (PipelineKind k : {PipelineKind::zb_v, PipelineKind::dualpipe_v})
+    for (int p : {5, 6, 8}) {
+      const Case c({.schedule = k, .pp = p, .chunks = 2, .layers = 2 * p, .microbatches = 2 * p}, {StepKind::train});
+      CHECK_NOTHROW(make_program(c.request(), 0));
+    }
+}

@@ -93,8 +93,8 @@ void plan_pipes(NcclPlan& plan, const Mesh& mesh, const Stages& stages) {
   };
   for (int p = 0; p + 1 < stages.positions(); ++p) {
     const int low = stages.owner(p).stage, high = stages.owner(p + 1).stage;
-    open({low, high, false});
-    open({high, low, true});
+    open({low, high, stages.on_gradient_lane(low, high, false)});
+    open({high, low, stages.on_gradient_lane(high, low, true)});
   }
 }
 
