@@ -1,5 +1,7 @@
 #include "kernels/cuda/attention.h"
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <initializer_list>
 
@@ -62,18 +64,37 @@ bool tensor_cores_have(const Tensor& q) {
   return q.dtype == DType::bf16 && (width == 64 || width == 96 || width == 128);
 }
 
+// Where there is no device, a plan is made for one that nobody knows yet.
+bool device_has_wgmma() {
+  int device = 0, major = 0, minor = 0;
+  const bool known = cudaGetDevice(&device) == cudaSuccess &&
+                     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+                     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess;
+  if (!known) cudaGetLastError();
+  return major == 9 && minor == 0;
+}
+AttentionPath path_of(bool tensor_cores) {
+  if (!tensor_cores) return AttentionPath::generic;
+  return device_has_wgmma() ? AttentionPath::warp_group : AttentionPath::tensor_core;
+}
+
 }  // namespace
 
 AttentionPath attention_path(const Attention& op) {
-  const bool fits = tensor_cores_have(op.q) && vectors_fit({&op.q, &op.k, &op.v, &op.out});
-  return fits ? AttentionPath::tensor_core : AttentionPath::generic;
+  return path_of(tensor_cores_have(op.q) && vectors_fit({&op.q, &op.k, &op.v, &op.out}));
 }
 AttentionPath attention_path(const AttentionGrad& op) {
-  const bool fits =
-      tensor_cores_have(op.q) && vectors_fit({&op.q, &op.k, &op.v, &op.out, &op.d_out, &op.d_q, &op.d_k, &op.d_v});
-  return fits ? AttentionPath::tensor_core : AttentionPath::generic;
+  return path_of(tensor_cores_have(op.q) &&
+                 vectors_fit({&op.q, &op.k, &op.v, &op.out, &op.d_out, &op.d_q, &op.d_k, &op.d_v}));
 }
-std::string_view name_of(AttentionPath path) { return path == AttentionPath::tensor_core ? "tensor_core" : "generic"; }
+std::string_view name_of(AttentionPath path) {
+  switch (path) {
+    case AttentionPath::generic: return "generic";
+    case AttentionPath::tensor_core: return "tensor_core";
+    case AttentionPath::warp_group: return "warp_group";
+  }
+  return "unknown";
+}
 
 size_t scratch_bytes(const Attention& op) { return range_bytes(op); }
 size_t scratch_bytes(const AttentionGrad& op) {
@@ -83,8 +104,11 @@ size_t scratch_bytes(const AttentionGrad& op) {
 void run(Stream& stream, const Attention& op) {
   AttentionJob job = job_of(op);
   use_scratch(stream, op, job);
-  if (attention_path(op) == AttentionPath::tensor_core) attend_tensor_core(stream, job);
-  else attend_generic(stream, job);
+  switch (attention_path(op)) {
+    case AttentionPath::generic: return attend_generic(stream, job);
+    case AttentionPath::tensor_core: return attend_tensor_core(stream, job);
+    case AttentionPath::warp_group: return attend_warp_group(stream, job);
+  }
 }
 
 void run(Stream& stream, const AttentionGrad& op) {
@@ -96,9 +120,15 @@ void run(Stream& stream, const AttentionGrad& op) {
   use_scratch(stream, op, job);
   job.delta = reinterpret_cast<float*>(stream.scratch().data() + range_bytes(op));
   find_delta(stream, job);
-  if (attention_path(op) == AttentionPath::generic) return attend_generic_grad(stream, job);
-  attend_tensor_core_grad_q(stream, job);
-  attend_tensor_core_grad_kv(stream, job);
+  switch (attention_path(op)) {
+    case AttentionPath::generic: return attend_generic_grad(stream, job);
+    case AttentionPath::tensor_core:
+      attend_tensor_core_grad_q(stream, job);
+      return attend_tensor_core_grad_kv(stream, job);
+    case AttentionPath::warp_group:
+      attend_warp_group_grad_q(stream, job);
+      return attend_warp_group_grad_kv(stream, job);
+  }
 }
 
 void run(Stream& stream, const AttentionDecode& op) {

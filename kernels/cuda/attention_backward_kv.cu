@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kTileThreads) attention_backward_kv(AttentionJ
   const SegmentRange* ranges = ranges_at(job, sequence);
   const SegmentRange own = range_over(ranges, first, kKeys, job.length);
   const Tiles tiles = query_tiles<kRows>(job, first, kKeys);
-  const int first_tile = next_tile<kRows>(ranges, own, tiles.begin, tiles.end), end = (kv_head + 1) * group;
+  const int first_tile = next_tile<kRows>(ranges, own, tiles.begin, tiles.end, job.length), end = (kv_head + 1) * group;
   const float scale = job.scale * kLog2E;
 
   Place at{kv_head * group, first_tile};
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kTileThreads) attention_backward_kv(AttentionJ
   clear(d_k);
   clear(d_v);
   while (at.head < end) {
-    Place next{at.head, next_tile<kRows>(ranges, own, at.tile + 1, tiles.end)};
+    Place next{at.head, next_tile<kRows>(ranges, own, at.tile + 1, tiles.end, job.length)};
     if (next.tile >= tiles.end) next = {at.head + 1, first_tile};
     const int query = at.tile * kRows;
     const Stage<D>& now = shared.stages[stage];
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kTileThreads) attention_backward_kv(AttentionJ
     if (any_in_sight(job, query, kRows, key, 16)) {
       float weights[1][kRows / 8][4], d_weights[1][kRows / 8][4];
       multiply_rows<D>(weights, shared.k, row, now.q);
-      const bool one_segment = one_segment_in(ranges, own, query);
+      const bool one_segment = one_segment_in<kRows>(ranges, own, query, job.length);
       if (!one_segment || !all_in_sight(job, query, kRows, key, 16))
         hide<true>(weights, job, one_segment ? nullptr : segments, key, query);
       weigh<D>(weights, now, scale);

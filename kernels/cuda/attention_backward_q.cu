@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kTileThreads) attention_backward_q(AttentionJo
     ptx::cp_async_commit();
   };
 
-  int tile = next_tile<kRows>(ranges, own, tiles.begin, tiles.end), stage = 0;
+  int tile = next_tile<kRows>(ranges, own, tiles.begin, tiles.end, job.length), stage = 0;
   load_rows<D, kQueries>(q, head_at<Bf16>(job.q, job, sequence, head), job.q.stride, first, job.length);
   load_rows<D, kQueries>(d_out, head_at<Bf16>(job.d_out, job, sequence, head), job.d_out.stride, first, job.length);
   load_keys(tile, stage);
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kTileThreads) attention_backward_q(AttentionJo
   load_statistics(delta, statistics_at(job.delta, job, sequence, head), query, job.length);
   clear(sums);
   while (tile < tiles.end) {
-    const int next = next_tile<kRows>(ranges, own, tile + 1, tiles.end), key = tile * kRows;
+    const int next = next_tile<kRows>(ranges, own, tile + 1, tiles.end, job.length), key = tile * kRows;
     const Bf16 *keys = stages + stage * kStage, *values = keys + kRows * D;
     ptx::cp_async_wait<0>();
     __syncthreads();
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kTileThreads) attention_backward_q(AttentionJo
     if (any_in_sight(job, query, 16, key, kRows)) {
       float scores[1][kRows / 8][4], d_scores[1][kRows / 8][4];
       multiply_rows<D>(scores, q, row, keys);
-      const bool one_segment = one_segment_in(ranges, own, key);
+      const bool one_segment = one_segment_in<kRows>(ranges, own, key, job.length);
       if (!one_segment || !all_in_sight(job, query, 16, key, kRows))
         hide<false>(scores, job, one_segment ? nullptr : segments, query, key);
       multiply_rows<D>(d_scores, d_out, row, values);

@@ -1,6 +1,6 @@
 // Forward on tensor cores: a block has 128 queries, 32 to a warp, and goes through their keys 64 at a time with an
 // online softmax. Keys and values take turns in a ring of three tiles, which are filled two turns ahead.
-#include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/attention_softmax.cuh"
 
 namespace trainer::cuda {
 namespace {
@@ -11,54 +11,6 @@ constexpr int kKeys = D == 128 ? 32 : 64;  // as many as registers hold the scor
 
 template <int D>
 constexpr size_t kSharedBytes = (kQueries + kStages * kKeys<D>)*D * sizeof(Bf16);
-
-// Of the rows 16 m + lane_row() + 8 half of a warp. `total` is of the lane's own columns until the end.
-struct Softmax {
-  float top[kM][2], total[kM][2];
-};
-
-// The four lanes of a row.
-__device__ __forceinline__ float row_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-__device__ __forceinline__ float row_sum(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
-// Scores become weights below the highest score so far, exp2((score - top) * scale); earlier sums shrink to match.
-template <int D>
-__device__ __forceinline__ void soften(float (&scores)[kM][kKeys<D> / 8][4], float (&sums)[kM][D / 8][4], Softmax& soft,
-                                       float scale) {
-#pragma unroll
-  for (int m = 0; m < kM; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float top = soft.top[m][half];
-#pragma unroll
-      for (int n = 0; n < kKeys<D> / 8; ++n)
-        top = fmaxf(top, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
-      top = row_max(top);
-      const float base = top == -INFINITY ? 0 : top * scale;  // a row that has seen no key yet
-      const float shrink = ptx::exp2(soft.top[m][half] * scale - base);
-      float total = 0;
-#pragma unroll
-      for (int n = 0; n < kKeys<D> / 8; ++n)
-#pragma unroll
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          scores[m][n][i] = ptx::exp2(scores[m][n][i] * scale - base);
-          total += scores[m][n][i];
-        }
-      soft.top[m][half] = top;
-      soft.total[m][half] = soft.total[m][half] * shrink + total;
-#pragma unroll
-      for (int n = 0; n < D / 8; ++n) {
-        sums[m][n][2 * half] *= shrink;
-        sums[m][n][2 * half + 1] *= shrink;
-      }
-    }
-}
 
 // Waits for the oldest of the two tiles on their way, which the threads then may read; what they read before may go.
 __device__ __forceinline__ void next_turn() {
@@ -82,23 +34,19 @@ __global__ void __launch_bounds__(kTileThreads, 2) attention_forward(AttentionJo
   const Tiles tiles = key_tiles<kRows>(job, first, kQueries);
   const float scale = job.scale * kLog2E;
 
-  int tile = next_tile<kRows>(ranges, own, tiles.begin, tiles.end), turn = 0;
+  int tile = next_tile<kRows>(ranges, own, tiles.begin, tiles.end, job.length), turn = 0;
   load_rows<D, kQueries>(queries, q, job.q.stride, first, job.length);
   load_rows<D, kRows>(ring, k, job.k.stride, tile * kRows, job.length);
   ptx::cp_async_commit();
   load_rows<D, kRows>(ring + kRows * D, v, job.v.stride, tile * kRows, job.length);
   ptx::cp_async_commit();
 
-  Softmax soft;
-  float sums[kM][D / 8][4];
+  Softmax<kM> soft;
+  float sums[kM][D / 8][4], shrink[kM][2];
+  soft.clear();
   clear(sums);
-  for (int m = 0; m < kM; ++m)
-    for (int half = 0; half < 2; ++half) {
-      soft.top[m][half] = -INFINITY;
-      soft.total[m][half] = 0;
-    }
   while (tile < tiles.end) {
-    const int next = next_tile<kRows>(ranges, own, tile + 1, tiles.end), key = tile * kRows;
+    const int next = next_tile<kRows>(ranges, own, tile + 1, tiles.end, job.length), key = tile * kRows;
     const bool seen = any_in_sight(job, query, 16 * kM, key, kRows);  // by this warp
     const auto stage = [&](int turns) { return ring + (turn + turns) % kStages * (kRows * D); };
     float scores[kM][kRows / 8][4];
@@ -107,10 +55,11 @@ __global__ void __launch_bounds__(kTileThreads, 2) attention_forward(AttentionJo
     ptx::cp_async_commit();
     if (seen) {
       multiply_rows<D>(scores, queries, row, stage(0));
-      const bool one_segment = one_segment_in(ranges, own, key);
+      const bool one_segment = one_segment_in<kRows>(ranges, own, key, job.length);
       if (!one_segment || !all_in_sight(job, query, 16 * kM, key, kRows))
         hide<false>(scores, job, one_segment ? nullptr : segments, query, key);
-      soften<D>(scores, sums, soft, scale);
+      soften(scores, soft, shrink, scale);
+      scale_rows(sums, shrink);
     }
     next_turn();
     if (next < tiles.end) load_rows<D, kRows>(stage(3), v, job.v.stride, next * kRows, job.length);

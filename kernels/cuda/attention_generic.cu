@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(kGenericThreads, 2) attention_generic(Attentio
   load_tile<kTile>(q, head_of(job.q, job, sequence, head), first, job);
   clear_sums<kTile>(sums, job.width);
   Softmax soft;
-  for (int tile = next_tile<kTile>(ranges, own, tiles.begin, tiles.end); tile < tiles.end;
-       tile = next_tile<kTile>(ranges, own, tile + 1, tiles.end)) {
+  for (int tile = next_tile<kTile>(ranges, own, tiles.begin, tiles.end, job.length); tile < tiles.end;
+       tile = next_tile<kTile>(ranges, own, tile + 1, tiles.end, job.length)) {
     load_tile<kTile>(kv, keys, tile * kTile, job);
     __syncthreads();
     float dots[kTile / 8][kTile / 16];

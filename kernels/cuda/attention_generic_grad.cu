@@ -65,8 +65,8 @@ __global__ void __launch_bounds__(kGenericThreads, 2) attention_generic_grad_q(A
   load_tile<kTile>(at.q, head_of(job.q, job, sequence, head), first, job);
   load_tile<kTile>(at.d_out, head_of(job.d_out, job, sequence, head), first, job);
   clear_sums<kTile>(at.first_sums, job.width);
-  for (int tile = next_tile<kTile>(ranges, own, tiles.begin, tiles.end); tile < tiles.end;
-       tile = next_tile<kTile>(ranges, own, tile + 1, tiles.end)) {
+  for (int tile = next_tile<kTile>(ranges, own, tiles.begin, tiles.end, job.length); tile < tiles.end;
+       tile = next_tile<kTile>(ranges, own, tile + 1, tiles.end, job.length)) {
     load_tile<kTile>(at.k, keys, tile * kTile, job);
     load_tile<kTile>(at.v, values, tile * kTile, job);
     __syncthreads();
@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(kGenericThreads, 2) attention_generic_grad_kv(
   clear_sums<kTile>(at.second_sums, job.width);
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const Head q = head_of(job.q, job, sequence, head), d_out = head_of(job.d_out, job, sequence, head);
-    for (int tile = next_tile<kTile>(ranges, own, tiles.begin, tiles.end); tile < tiles.end;
-         tile = next_tile<kTile>(ranges, own, tile + 1, tiles.end)) {
+    for (int tile = next_tile<kTile>(ranges, own, tiles.begin, tiles.end, job.length); tile < tiles.end;
+         tile = next_tile<kTile>(ranges, own, tile + 1, tiles.end, job.length)) {
       load_tile<kTile>(at.q, q, tile * kTile, job);
       load_tile<kTile>(at.d_out, d_out, tile * kTile, job);
       __syncthreads();

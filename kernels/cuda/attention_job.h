@@ -47,6 +47,11 @@ void attend_tensor_core(Stream&, const AttentionJob&);
 void attend_tensor_core_grad_q(Stream&, const AttentionJob&);
 void attend_tensor_core_grad_kv(Stream&, const AttentionJob&);
 
+// The same by wgmma and bulk copies, on sm_90 alone.
+void attend_warp_group(Stream&, const AttentionJob&);
+void attend_warp_group_grad_q(Stream&, const AttentionJob&);
+void attend_warp_group_grad_kv(Stream&, const AttentionJob&);
+
 // One query per sequence against the rows [first, length) of a cache, whose heads lie side by side.
 struct DecodeJob {
   int batch = 0, first = 0, length = 0, heads = 0, kv_heads = 0, width = 0;

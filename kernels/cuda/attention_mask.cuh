@@ -48,14 +48,14 @@ __device__ __forceinline__ SegmentRange range_over(const SegmentRange* ranges, i
 // The first tile of kRows rows in [tile, end) that has segments in common with `own`; `end` if none has. Whole warps
 // call.
 template <int kRows>
-__device__ __forceinline__ int next_tile(const SegmentRange* ranges, SegmentRange own, int tile, int end) {
-  static_assert(kRangeRows % kRows == 0);
+__device__ __forceinline__ int next_tile(const SegmentRange* ranges, SegmentRange own, int tile, int end, int length) {
+  static_assert(kRangeRows % kRows == 0 || kRows % kRangeRows == 0);
   if (!ranges) return tile;
   for (; tile < end; tile += 32) {
     const int mine = tile + int(threadIdx.x % 32);
     bool meets = false;
     if (mine < end) {
-      const SegmentRange other = ranges[mine * kRows / kRangeRows];
+      const SegmentRange other = range_over(ranges, mine * kRows, kRows, length);
       meets = other.low <= own.high && own.low <= other.high;
     }
     const unsigned seen = __ballot_sync(0xffffffffu, meets);
@@ -64,10 +64,11 @@ __device__ __forceinline__ int next_tile(const SegmentRange* ranges, SegmentRang
   return end;
 }
 
-// Whether all of `own` and all of the tile of rows from `first` on, within one range, are of one segment.
-__device__ __forceinline__ bool one_segment_in(const SegmentRange* ranges, SegmentRange own, int first) {
+// Whether all of `own` and all of the tile of kRows rows from `first` on are of one segment.
+template <int kRows>
+__device__ __forceinline__ bool one_segment_in(const SegmentRange* ranges, SegmentRange own, int first, int length) {
   if (!ranges) return true;
-  const SegmentRange other = ranges[first / kRangeRows];
+  const SegmentRange other = range_over(ranges, first, kRows, length);
   return own.low == own.high && other.low == own.low && other.high == own.low;
 }
 

@@ -87,6 +87,15 @@ __device__ __forceinline__ void multiply_rows(float (&dots)[kM][kN][4], const Bf
   }
 }
 
+// Columns 8 n .. 8 n + 15 of accumulators, rounded to bf16, as the left operand of a product over them.
+template <int kN>
+__device__ __forceinline__ void pack_columns(uint32_t (&a)[4], const float (&x)[kN][4], int n) {
+  a[0] = ptx::pack_bf16(x[n][0], x[n][1]);
+  a[1] = ptx::pack_bf16(x[n][2], x[n][3]);
+  a[2] = ptx::pack_bf16(x[n + 1][0], x[n + 1][1]);
+  a[3] = ptx::pack_bf16(x[n + 1][2], x[n + 1][3]);
+}
+
 // sums += weights, rounded to bf16, times b, which has a row for each column of the weights.
 template <int D, int kM, int kN>
 __device__ __forceinline__ void add_products(float (&sums)[kM][D / 8][4], const float (&weights)[kM][kN][4],
@@ -96,12 +105,7 @@ __device__ __forceinline__ void add_products(float (&sums)[kM][D / 8][4], const 
   for (int k = 0; k < kN; k += 2) {
     uint32_t left[kM][4];
 #pragma unroll
-    for (int m = 0; m < kM; ++m) {
-      left[m][0] = ptx::pack_bf16(weights[m][k][0], weights[m][k][1]);
-      left[m][1] = ptx::pack_bf16(weights[m][k][2], weights[m][k][3]);
-      left[m][2] = ptx::pack_bf16(weights[m][k + 1][0], weights[m][k + 1][1]);
-      left[m][3] = ptx::pack_bf16(weights[m][k + 1][2], weights[m][k + 1][3]);
-    }
+    for (int m = 0; m < kM; ++m) pack_columns(left[m], weights[m], k);
 #pragma unroll
     for (int n = 0; n < D / 8; n += 2) {
       uint32_t right[4];
@@ -145,6 +149,27 @@ __device__ __forceinline__ void hide(float (&scores)[kM][kN][4], const Attention
     }
 }
 
+// How the rows of a tile lie that load_rows fills.
+template <int D>
+struct RowLayout {
+  static __device__ __forceinline__ int at(int row, int chunk) { return chunk_at<D>(row, chunk); }
+};
+
+// Writes 16 * kM rows of a tile, from `row` on, which lanes of the warp have put there before.
+template <int D, class Layout, int kM>
+__device__ __forceinline__ void write_rows(const Bf16* tile, int row, Bf16* head, int64_t stride, int first,
+                                           int length) {
+  __syncwarp();
+  constexpr int kChunks = D / 8;
+#pragma unroll
+  for (int i = 0; i < 16 * kM * kChunks / 32; ++i) {
+    const int at = lane_of_thread() + 32 * i, r = row + at / kChunks, chunk = at % kChunks;
+    if (first + r < length)
+      *reinterpret_cast<uint4*>(head + int64_t(first + r) * stride + chunk * 8) =
+          *reinterpret_cast<const uint4*>(tile + Layout::at(r, chunk));
+  }
+}
+
 // Writes the warp's rows, times `factor(m, half)`, by way of its rows of `tile`, which no other warp reads any more.
 template <int D, int kM, class Factor>
 __device__ __forceinline__ void store_rows(const float (&x)[kM][D / 8][4], Bf16* tile, int row, Bf16* head,
@@ -160,15 +185,7 @@ __device__ __forceinline__ void store_rows(const float (&x)[kM][D / 8][4], Bf16*
         *reinterpret_cast<uint32_t*>(tile + chunk_at<D>(row + 16 * m + 8 * half + lane_row(), n) + lane_column()) =
             ptx::pack_bf16(x[m][n][2 * half] * f, x[m][n][2 * half + 1] * f);
     }
-  __syncwarp();
-  constexpr int kChunks = D / 8;
-#pragma unroll
-  for (int i = 0; i < 16 * kM * kChunks / 32; ++i) {
-    const int at = lane_of_thread() + 32 * i, r = row + at / kChunks, chunk = at % kChunks;
-    if (first + r < length)
-      *reinterpret_cast<uint4*>(head + int64_t(first + r) * stride + chunk * 8) =
-          *reinterpret_cast<const uint4*>(tile + chunk_at<D>(r, chunk));
-  }
+  write_rows<D, RowLayout<D>, kM>(tile, row, head, stride, first, length);
 }
 
 }  // namespace trainer::cuda

@@ -98,7 +98,7 @@ bool has_fast_attention(int64_t head_dim) {
   Tensor row = make_tensor(nullptr, DType::bf16, {1, 1, head_dim});
   Attention op;
   op.out = op.q = op.k = op.v = row;
-  return attention_path(op) == AttentionPath::tensor_core;
+  return attention_path(op) != AttentionPath::generic;
 }
 
 std::string claim_gpu(const GpuClaim& claim) {

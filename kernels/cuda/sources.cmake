@@ -3,6 +3,8 @@ set(cuda_kernels
   attention_backward_kv.cu attention_backward_q.cu attention_decode.cu attention_forward.cu attention_generic.cu
   attention_generic_grad.cu attention_prepare.cu)
 set(cuda_host attention.cpp refuse.cpp)
+# For sm_90a alone, whatever else is compiled for: no other architecture has their instructions.
+set(cuda_sm90 attention_backward_kv_sm90.cu attention_backward_q_sm90.cu attention_forward_sm90.cu tensor_map.cpp)
 
 # The device, and what the application calls.
 list(APPEND cuda_kernels control.cu lane_clock.cu)

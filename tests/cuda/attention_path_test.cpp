@@ -2,6 +2,7 @@
 // the emulated device.
 #include <catch2/catch.hpp>
 
+#include "in_child.h"
 #include "kernels/cuda/attention.h"
 #include "run_op.h"
 #include "tests/attention/check.h"
@@ -28,6 +29,7 @@ uint64_t instructions(int64_t columns, int64_t depth) { return uint64_t(columns 
 }  // namespace
 
 TEST_CASE("tensor cores serve bf16 of three head widths in rows at multiples of 16 bytes; the generic path the rest") {
+  const Setting device("FAKECUDA_ARCH", "80");  // without warp groups
   const auto path = [](AttentionCase c) { return cuda::attention_path(buffers_of(c).forward()); };
   for (int64_t width : {64, 96, 128}) {
     REQUIRE(path({.length = 3, .width = width, .dtype = DType::bf16}) == AttentionPath::tensor_core);
@@ -39,9 +41,11 @@ TEST_CASE("tensor cores serve bf16 of three head widths in rows at multiples of 
     REQUIRE(path({.length = 3, .width = width, .dtype = DType::bf16}) == AttentionPath::generic);
   REQUIRE(cuda::name_of(AttentionPath::generic) == "generic");
   REQUIRE(cuda::name_of(AttentionPath::tensor_core) == "tensor_core");
+  REQUIRE(cuda::name_of(AttentionPath::warp_group) == "warp_group");
 }
 
 TEST_CASE("one tensor off its alignment sends the whole operation to the generic path") {
+  const Setting device("FAKECUDA_ARCH", "80");  // without warp groups
   const AttentionBuffers b = buffers_of({.length = 3, .width = 64, .dtype = DType::bf16});
   AttentionGrad op = b.backward();
   REQUIRE(cuda::attention_path(op) == AttentionPath::tensor_core);
@@ -55,6 +59,7 @@ TEST_CASE("one tensor off its alignment sends the whole operation to the generic
 }
 
 TEST_CASE("tiles that no query sees are skipped, and matrices are read without bank conflicts") {
+  const Setting device("FAKECUDA_ARCH", "80");  // without warp groups
   for (int64_t width : {64, 96, 128}) {
     CAPTURE(width);
     const AttentionCase whole{.length = 256, .width = width, .dtype = DType::bf16};
@@ -80,6 +85,7 @@ TEST_CASE("tiles that no query sees are skipped, and matrices are read without b
 }
 
 TEST_CASE("tiles of other documents are skipped") {
+  const Setting device("FAKECUDA_ARCH", "80");  // without warp groups
   AttentionCase c{.length = 256, .width = 64, .dtype = DType::bf16, .documents = 2};
   AttentionValues x = reference_values(c);
   for (size_t t = 0; t < x.segments.size(); ++t) x.segments[t] = t < 128 ? 7 : 3;

@@ -13,8 +13,8 @@ struct KernelCode {
   int shared = 0;                 // bytes of static shared memory of a block
   int stack = 0;                  // bytes of local memory of a thread
   int loads16 = 0, stores16 = 0;  // instructions that move 16 bytes of global memory
-  int copies = 0;                 // asynchronous ones, from global to shared memory
-  int mma = 0;                    // matrix products of a warp
+  int copies = 0;                 // asynchronous ones, from global to shared memory; those of sm_90a bring tiles
+  int mma = 0;                    // matrix products of a warp, or of a warp group
 };
 
 // Of every kernel in the file (an object, a library, a program), by name and sm. Throws std::runtime_error: the file

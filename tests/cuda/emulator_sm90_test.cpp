@@ -9,6 +9,7 @@
 #include "in_child.h"
 #include "ptx_sm90.h"
 #include "tests/cuemu/config.h"
+#include "tests/cuemu/stats.h"
 
 using namespace trainer::test;
 using Catch::Matchers::Contains;
@@ -130,6 +131,17 @@ void check_product() {
   cuemu::set_seed(1);
 }
 
+// Four matrices of 8 rows from fragments, `stride` bytes from row to row; out gets the rows.
+__global__ void store_matrices(const uint16_t* fragments, int stride, uint16_t* out) {
+  const int lane = int(threadIdx.x);
+  char* shared = cu_dyn_shared<char>();
+  uint32_t r[4];
+  memcpy(r, fragments + lane * 8, sizeof r);
+  ptx::stmatrix_x4(shared + lane * stride, r);
+  __syncwarp();
+  memcpy(out + lane * 8, shared + lane * stride, 16);
+}
+
 // One thread fills a ring of two places, the others empty it.
 __global__ void ring(const int* in, int* out, int tiles) {
   constexpr int kStages = 2, kInts = 32;
@@ -192,6 +204,26 @@ __global__ void one_wgmma(int*) {
   ptx::wgmma_bf16<64>(sums, tile, tile, false);
   ptx::wgmma_commit();
   if (kWait) ptx::wgmma_wait<0>();
+}
+
+// A tile of ones becomes one of twos between a product of it and the wait.
+__global__ void tile_changes(float* out) {
+  auto* tile = reinterpret_cast<Bf16*>(aligned_shared());
+  const auto fill = [&](float x) {
+    for (int i = int(threadIdx.x); i < 64 * 64; i += 128) tile[i] = __float2bfloat16(x);
+    ptx::async_proxy_fence();
+    __syncthreads();
+  };
+  fill(1);
+  float sums[32];
+  const uint64_t ones = ptx::wgmma_descriptor(tile, 16, 1024);
+  ptx::wgmma_fence();
+  ptx::wgmma_bf16<64>(sums, ones, ones, false);
+  ptx::wgmma_commit();
+  __syncthreads();
+  fill(2);
+  ptx::wgmma_wait<0>();
+  out[threadIdx.x] = sums[0];
 }
 
 void check_fails(void (*kernel)(int*), unsigned threads, const char* kind, const char* text) {
@@ -272,4 +304,38 @@ TEST_CASE("what breaks the rules of sm_90's instructions") {
   check_fails(one_wgmma<false, true>, 128, "[wgmma]", "no wgmma.fence");
   check_fails(one_wgmma<true, false>, 128, "[wgmma]", "the thread exits with 1 wgmma that it never waited for");
   check_fails(one_wgmma<true, true>, 96, "[wgmma]", "fewer than four warps");
+}
+
+TEST_CASE("a product reads its tiles when it is issued, or as late as the wait for it") {
+  DeviceVector<float> out(128);
+  bool early = false, late = false;
+  for (uint64_t seed = 1; seed <= 16; ++seed) {
+    cuemu::set_seed(seed);
+    CU_LAUNCH(tile_changes, dim3(1), dim3(128), 1024 + kTileBytes, nullptr, out.data());
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+    for (float x : out) {
+      REQUIRE((x == 16 || x == 64));
+      (x == 16 ? early : late) = true;
+    }
+  }
+  cuemu::set_seed(1);
+  CHECK(early);
+  CHECK(late);
+}
+
+TEST_CASE("stmatrix takes from each lane two neighbours of a row") {
+  const bool conflicts = GENERATE(false, true);
+  DeviceVector<uint16_t> rows(32 * 8), fragments(32 * 8), out(32 * 8);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = uint16_t(i * 7);
+  for (size_t lane = 0; lane < 32; ++lane)
+    for (size_t matrix = 0; matrix < 4; ++matrix)
+      for (size_t half = 0; half < 2; ++half)
+        fragments[lane * 8 + matrix * 2 + half] = rows[(matrix * 8 + lane / 4) * 8 + lane % 4 * 2 + half];
+  const int stride = conflicts ? 128 : 16;  // 128 bytes are all the banks
+  const cuemu::Stats before = cuemu::stats();
+  CU_LAUNCH(store_matrices, dim3(1), dim3(32), size_t(32 * stride), nullptr, fragments.data(), stride, out.data());
+  REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+  CHECK(out == rows);
+  CHECK(cuemu::stats().stm - before.stm == 4);
+  CHECK(cuemu::stats().stm_conflict_ways - before.stm_conflict_ways == (conflicts ? 4 * 7 : 0));
 }

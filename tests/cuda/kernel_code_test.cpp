@@ -22,16 +22,19 @@ const std::vector<KernelCode>& built() {
   return kernels;
 }
 
-// "90a", where sm_90 was asked for as 90a.
-std::string architecture(int sm) {
+bool matches(const KernelCode& k, const char* pattern) { return std::regex_search(k.name, std::regex(pattern)); }
+
+// "90a", where sm_90 was asked for as 90a: kernels of warp groups always are.
+std::string architecture(const KernelCode& k) {
   std::istringstream all(ARCHITECTURES);
   for (std::string name; std::getline(all, name, ',');)
-    if (std::stoi(name) == sm) return name.substr(0, name.find('-'));
-  return std::to_string(sm);
+    if (std::stoi(name) == k.sm) return name.substr(0, name.find('-'));
+  return std::to_string(k.sm) + (matches(k, "_sm90<") ? "a" : "");
 }
 
 bool is_built(const std::string& name) {
-  return std::any_of(built().begin(), built().end(), [&](const KernelCode& k) { return architecture(k.sm) == name; });
+  return std::any_of(built().begin(), built().end(),
+                     [&](const KernelCode& k) { return architecture(k) == name && !matches(k, "_sm90<"); });
 }
 
 // Figures by kernel and GPU.
@@ -45,7 +48,7 @@ using Table = std::map<KernelOnGpu, std::string>;
 Table table_of(const std::vector<KernelCode>& kernels) {
   Table table;
   for (const KernelCode& k : kernels)
-    table[{k.name, k.sm, architecture(k.sm)}] =
+    table[{k.name, k.sm, architecture(k)}] =
         fmt::format("{} {} {} {} {} {}", k.registers, k.shared, k.loads16, k.stores16, k.copies, k.mma);
   return table;
 }
@@ -72,8 +75,7 @@ Checked checked_in() {
   return c;
 }
 
-bool matches(const KernelCode& k, const char* pattern) { return std::regex_search(k.name, std::regex(pattern)); }
-std::string text_of(const KernelCode& k) { return fmt::format("{} on sm_{}", k.name, architecture(k.sm)); }
+std::string text_of(const KernelCode& k) { return fmt::format("{} on sm_{}", k.name, architecture(k)); }
 
 }  // namespace
 
@@ -160,5 +162,32 @@ TEST_CASE("kernel code: attention multiplies on tensor cores what its tiles need
       }
       CAPTURE(name);
       REQUIRE(found > 0);
+    }
+}
+
+// Scores are D / 16 steps, sums as many as a tile has rows by 16. What is begun behind the scores of the next tile
+// stands twice, for the first and the last have none. Every tile comes in boxes of 64 columns.
+TEST_CASE("kernel code: warp groups multiply what their tiles need, from tiles in flight") {
+  const struct {
+    const char* kernel;
+    int scores, sums, tiles;
+  } kernels[] = {{"attention_forward_sm90", 2, 2 * 8, 3},
+                 {"attention_backward_q_sm90", 4, 2 * 4, 4},
+                 {"attention_backward_kv_sm90", 2, 2 * 4, 4}};
+  for (const auto& [kernel, scores, sums, tiles] : kernels)
+    for (int width : {64, 96, 128}) {
+      const std::string name = fmt::format("{}<{}>", kernel, width);
+      int found = 0;
+      for (const KernelCode& k : built()) {
+        if (k.name != name) continue;
+        CAPTURE(text_of(k));
+        ++found;
+        REQUIRE(k.sm == 90);
+        REQUIRE(k.mma == scores * width / 16 + sums);
+        REQUIRE(k.copies == tiles * (width == 64 ? 1 : 2));
+        REQUIRE(k.stores16 > 0);
+      }
+      CAPTURE(name);
+      REQUIRE(found == 1);
     }
 }

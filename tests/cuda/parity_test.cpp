@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
+#include "tests/cuda/in_child.h"
 #include "tests/cuda/matmul_settings.h"
 #include "tests/fakecuda/fake_cuda.h"
 #include "tests/ranks/compare_layouts.h"
@@ -60,8 +61,11 @@ TEST_CASE("bf16 on GPUs") {
   compare(on_gpus({.compute = Precision::bf16}));
   compare(on_gpus({.dp = 2, .zero = 2, .compute = Precision::bf16}));
   Layout wide{.tp = 2, .compute = Precision::bf16};
-  wide.head_dim = 64;  // tensor cores
-  compare(on_gpus(wide));
+  wide.head_dim = 64;  // tensor cores, of either kind
+  for (const char* arch : {"80", "90"}) {
+    const Setting device("FAKECUDA_ARCH", arch);
+    compare(on_gpus(wide));
+  }
 }
 
 TEST_CASE("steps as graphs give the same bits") {

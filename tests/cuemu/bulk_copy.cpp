@@ -41,6 +41,7 @@ void BulkCopies::issue_tile(void* dst, const void* map, const void* barrier, con
     copy.at[d] = at[d];
     copy.bytes *= copy.map.box[d];
   }
+  ++block->stats().tiles;
   issue(copy, where);
 }
 

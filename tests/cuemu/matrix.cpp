@@ -68,18 +68,19 @@ struct LdmatrixInput {
 };
 const LdmatrixInput& input_of(const Collective& c, int lane) { return *static_cast<const LdmatrixInput*>(c.in[lane]); }
 
-// Shared memory hands out 8 x 16 bytes at a time, one per group of banks.
-int conflicts(const Collective& c, int matrix) {
+// Shared memory hands out 8 x 16 bytes at a time, one per group of banks: how many of a matrix's rows wait.
+template <class Address>
+uint64_t conflicts(Address address_of_row) {
   int rows_on[8] = {};
-  for (int row = 0; row < 8; ++row) ++rows_on[input_of(c, matrix * 8 + row).address / 16 % 8];
-  return *std::max_element(rows_on, rows_on + 8) - 1;
+  for (int row = 0; row < 8; ++row) ++rows_on[address_of_row(row) / 16 % 8];
+  return uint64_t(*std::max_element(rows_on, rows_on + 8) - 1);
 }
 
 void complete_ldmatrix(Collective& c) {
   const int matrices = input_of(c, 0).matrices;
   const bool transpose = input_of(c, 0).transpose;
   for (int matrix = 0; matrix < matrices; ++matrix) {
-    block->stats().ldm_conflict_ways += uint64_t(conflicts(c, matrix));
+    block->stats().ldm_conflict_ways += conflicts([&](int row) { return input_of(c, matrix * 8 + row).address; });
     const auto element = [&](int i, int j) { return input_of(c, matrix * 8 + i).row[j]; };
     for (int lane = 0; lane < kLanes; ++lane) {
       const int i = lane / 4, j = lane % 4 * 2;
@@ -87,6 +88,20 @@ void complete_ldmatrix(Collective& c) {
       const uint32_t high = transpose ? element(j + 1, i) : element(i, j + 1);
       static_cast<uint32_t*>(c.out[lane])[matrix] = low | high << 16;
     }
+  }
+}
+
+struct StmatrixInput {
+  uintptr_t address;
+  const uint32_t* r;
+};
+// Each lane takes what belongs into its row.
+void complete_stmatrix(Collective& c) {
+  const auto in = [&c](int lane) { return *static_cast<const StmatrixInput*>(c.in[lane]); };
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    block->stats().stm_conflict_ways += conflicts([&](int row) { return in(matrix * 8 + row).address; });
+    for (int lane = 0; lane < kLanes; ++lane)
+      static_cast<uint32_t*>(c.out[matrix * 8 + lane / 4])[lane % 4] = in(lane).r[matrix];
   }
 }
 
@@ -117,6 +132,18 @@ void ldmatrix(uint32_t* r, int matrices, const void* row, bool transpose, const 
   if (current->lane == 0) block->stats().ldm += uint64_t(matrices);
   warp_collective(Op::ldmatrix, kWholeWarp, &in, out, complete_ldmatrix, where);
   std::memcpy(r, out, sizeof *r * size_t(matrices));
+}
+
+void stmatrix_x4(void* row, const uint32_t* r, const Location& where) {
+  StmatrixInput in{reinterpret_cast<uintptr_t>(row), r};
+  uint32_t out[4] = {};
+  if (in.address % 16) fail("align", where, "stmatrix: the row %p is not aligned to 16 bytes", row);
+  if (!block->shared().contains(row, sizeof out))
+    fail("space", where, "stmatrix: the row %p is outside shared memory", row);
+  if (current->lane == 0) block->stats().stm += 4;
+  warp_collective(Op::stmatrix, kWholeWarp, &in, out, complete_stmatrix, where);
+  tsan_write(row, sizeof out);
+  std::memcpy(row, out, sizeof out);  // this lane's own write, for the sanitizers
 }
 
 }  // namespace cuemu

@@ -10,7 +10,7 @@ namespace cuemu {
 
 struct Thread;
 
-enum class Op : uint8_t { none, shfl, ballot, syncwarp, mma, ldmatrix, wgmma };
+enum class Op : uint8_t { none, shfl, ballot, syncwarp, mma, ldmatrix, stmatrix, wgmma };
 
 struct Collective {
   unsigned mask = 0, arrived = 0;

@@ -79,14 +79,17 @@ size_t WarpWgmmas::accumulator_of(float* const* d, int n) {
 }
 
 void WarpWgmmas::issue(float* const* d, const WgmmaOperands* const* of_lane, int first_row) {
-  Product p{*of_lane[0], {}, first_row, groups, accumulator_of(d, of_lane[0]->n)};
+  Product p{*of_lane[0], {}, first_row, groups, accumulator_of(d, of_lane[0]->n), false};
   if (p.operands.a_registers)
     for (int lane = 0; lane < kLanes; ++lane) std::copy_n(of_lane[lane]->a_registers, 4, p.a_registers[lane]);
   ++accumulators_[p.accumulator].products;
+  if (block->copies_land_early()) multiply(p);
   products_.push_back(p);
 }
 
-void WarpWgmmas::multiply(const Product& p) {
+void WarpWgmmas::multiply(Product& p) {
+  if (p.done) return;
+  p.done = true;
   const WgmmaOperands& o = p.operands;
   float a[kRows][kK];
   for (int row = 0; row < kRows; ++row)
@@ -109,14 +112,22 @@ void WarpWgmmas::multiply(const Product& p) {
       for (int k = 0; k < kK; ++k) sum += a[row][k] * b[k];
     }
   }
+}
+
+void WarpWgmmas::deliver(const Product& p) {
+  Accumulator& sums = accumulators_[p.accumulator];
   if (--sums.products > 0) return;
-  for (int lane = 0; lane < kLanes; ++lane) std::copy_n(sums.values.begin() + lane * o.n / 2, o.n / 2, sums.d[lane]);
+  const int n = p.operands.n / 2;
+  for (int lane = 0; lane < kLanes; ++lane) std::copy_n(sums.values.begin() + lane * n, n, sums.d[lane]);
 }
 
 void WarpWgmmas::wait(unsigned groups_in_flight) {
   const int first_in_flight = int(groups) - int(groups_in_flight);
   auto product = products_.begin();
-  for (; product != products_.end() && int(product->group) < first_in_flight; ++product) multiply(*product);
+  for (; product != products_.end() && int(product->group) < first_in_flight; ++product) {
+    multiply(*product);
+    deliver(*product);
+  }
   products_.erase(products_.begin(), product);
   if (products_.empty()) accumulators_.clear();
 }
@@ -127,6 +138,7 @@ void wgmma(float* d, const WgmmaOperands& operands, const Location& where) {
     fail("wgmma", where, "only descriptors with the 128-byte swizzle are emulated");
   if (!block->is_whole_warp_group(warp / 4)) fail("wgmma", where, "the warp group has fewer than four warps");
   if (!of_warp().fenced) fail("wgmma", where, "no wgmma.fence before the first wgmma of a batch");
+  if (current->lane == 0) ++block->stats().wgmma;
   const int first_row = int(warp % 4) * kRows;
   announce_reads(operands, first_row, current->lane);
   const auto complete = [](Collective& c) {

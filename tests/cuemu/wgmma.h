@@ -20,8 +20,8 @@ struct WgmmaOperands {
   bool accumulate = false;
 };
 
-// One warp's part: 16 rows. What it has issued and not waited for is done when the warp waits, or at once: one of the
-// two in every block. Accumulators hold NaN meanwhile.
+// One warp's part: 16 rows. Its products read their tiles when the warp waits, or at once: one of the two in every
+// block. Accumulators hold NaN until the wait.
 class WarpWgmmas {
  public:
   void clear();
@@ -44,9 +44,11 @@ class WarpWgmmas {
     int first_row;
     unsigned group;
     size_t accumulator;
+    bool done;
   };
   size_t accumulator_of(float* const* d, int n);
-  void multiply(const Product&);
+  void multiply(Product&);
+  void deliver(const Product&);
 
   std::vector<Accumulator> accumulators_;
   std::vector<Product> products_;

@@ -53,16 +53,20 @@ link() {  # PROGRAM FOLDER
   command=$(tail -n 1 "$work/$1.commands")
   (cd "$build" && eval "${command/ -o $1 / $2/mutant.o -o $2/$1 }")
 }
-passes() {  # BINARY FILTER SEED LOG
-  (cd "$build" && CUEMU_SEED=$3 FAKECUDA_SEED=$3 timeout "$limit" "$1" -w NoTests "$2") > "$4" 2>&1
+# TEST is as in the list, [SETTING=value] PROGRAM: FILTER.
+program_of() { local words=${1%%:*}; echo "${words##* }"; }
+passes() {  # FOLDER TEST SEED LOG
+  local words=${2%%:*} program
+  program=$(program_of "$2")
+  (cd "$build" && env ${words%"$program"} CUEMU_SEED="$3" FAKECUDA_SEED="$3" timeout "$limit" "$1/$program" -w NoTests "${2#*: }") > "$4" 2>&1
 }
 
 # One line of the table: the seed that caught the mutant, or what went wrong.
 try_mutant() {  # LINE
-  local name kind file change test program filter folder source seed
+  local name kind file change test program folder source seed
   read_fields "$1"
   case $test in equivalent:*) result "$name" "$kind" "$file" equivalent; return ;; esac
-  program=${test%%:*} filter=${test#*: } folder=$work/$name source=${file##*> } file=${file%% > *}
+  program=$(program_of "$test") folder=$work/$name source=${file##*> } file=${file%% > *}
   rm -rf "$folder"
   mkdir -p "$folder"
   if ! { change_copy "$file" "$change" "$folder" && compile "$program" "$source" "$folder" && link "$program" "$folder"; } \
@@ -71,7 +75,7 @@ try_mutant() {  # LINE
     return
   fi
   for seed in 1 2 3; do
-    passes "$folder/$program" "$filter" "$seed" "$folder/test.log" 2> /dev/null && continue  # bash tells of aborts
+    passes "$folder" "$test" "$seed" "$folder/test.log" 2> /dev/null && continue  # bash tells of aborts
     rm -f "$folder/$program"
     result "$name" "$kind" "$file" "caught, order $seed"
     return
@@ -93,13 +97,12 @@ chosen_lines() {
 prepare() {  # LINES
   local tests program test
   tests=$(sed 's/.* | //' <<< "$1" | grep -v '^equivalent:' | sort -u)
-  for program in $(sed 's/:.*//' <<< "$tests" | sort -u); do
+  for program in $(sed 's/:.*//; s/.* //' <<< "$tests" | sort -u); do
     cmake --build "$build" --target "$program" > "$work/build.log" 2>&1 || { tail -n 40 "$work/build.log"; exit 1; }
     (cd "$build" && ninja -t commands "$program") > "$work/$program.commands"
   done
   while IFS= read -r test; do
-    program=${test%%:*}
-    passes "$build/$program" "${test#*: }" 1 "$work/original.log" ||
+    passes "$build" "$test" 1 "$work/original.log" ||
       { echo "fails without a mutant: $test"; tail -n 20 "$work/original.log"; exit 1; }
   done <<< "$tests"
 }

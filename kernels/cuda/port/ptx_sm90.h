@@ -9,6 +9,13 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// Four 8x8 matrices, fragments as ldmatrix gives them; lane i gives the address of row i % 8 of matrix i / 8.
+__device__ __forceinline__ void stmatrix_x4(void* row, const uint32_t (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared_address(row)),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+
 // mbarriers, 8 aligned bytes of shared memory. A phase is over when `arrivals` threads have arrived and all bytes that
 // they announced have come.
 __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, unsigned arrivals) {
@@ -38,6 +45,19 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, unsigned parity
         : "=r"(over)
         : "r"(shared_address(barrier)), "r"(parity)
         : "memory");
+}
+
+// The warp group's threads have so many registers from here on; the group that gives some up comes first or at the same
+// time. What a kernel starts with follows from its launch bounds.
+template <int N>
+__device__ __forceinline__ void give_up_registers() {
+  static_assert(N >= 24 && N <= 256 && N % 8 == 0);
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(N));
+}
+template <int N>
+__device__ __forceinline__ void take_registers() {
+  static_assert(N >= 24 && N <= 256 && N % 8 == 0);
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(N));
 }
 
 // One thread asks; the bytes come and are counted by the mbarrier. Ranges: pointers and length in units of 16 bytes.
@@ -86,6 +106,17 @@ __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_grou
 template <int N>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(N) : "memory");
+}
+// Behind the wait for them: what is done with these sums stays behind it, for the compiler knows only the products'
+// order.
+template <int N>
+__device__ __forceinline__ void wgmma_settle(float (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+// The descriptor of what lies so many bytes further.
+__device__ __forceinline__ uint64_t wgmma_later(uint64_t descriptor, unsigned bytes) {
+  return descriptor + (bytes >> 4);
 }
 
 // Element i of d: row 16 * warp + lane / 4 + i / 2 % 2 * 8, column i / 4 * 8 + lane % 4 * 2 + i % 2. `accumulate`

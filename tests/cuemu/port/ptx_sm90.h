@@ -5,6 +5,9 @@
 
 namespace ptx {
 
+inline void stmatrix_x4(void* row, const uint32_t (&r)[4], cuemu_loc l = cuemu_loc::current()) {
+  cuemu::stmatrix_x4(row, r, l);
+}
 inline void mbarrier_init(uint64_t* barrier, unsigned arrivals, cuemu_loc l = cuemu_loc::current()) {
   cuemu::mbarrier_init(barrier, arrivals, l);
 }
@@ -18,6 +21,14 @@ inline void mbarrier_arrive_expect(uint64_t* barrier, unsigned bytes, cuemu_loc 
 }
 inline void mbarrier_wait(uint64_t* barrier, unsigned parity, cuemu_loc l = cuemu_loc::current()) {
   cuemu::mbarrier_wait(barrier, parity, l);
+}
+template <int N>
+void give_up_registers() {
+  static_assert(N >= 24 && N <= 256 && N % 8 == 0);
+}
+template <int N>
+void take_registers() {
+  static_assert(N >= 24 && N <= 256 && N % 8 == 0);
 }
 inline void bulk_load(void* dst, const void* src, unsigned bytes, uint64_t* barrier,
                       cuemu_loc l = cuemu_loc::current()) {
@@ -49,6 +60,9 @@ template <int N>
 void wgmma_wait(cuemu_loc l = cuemu_loc::current()) {
   cuemu::wgmma_wait(N, l);
 }
+template <int N>
+void wgmma_settle(float (&)[N]) {}
+inline uint64_t wgmma_later(uint64_t descriptor, unsigned bytes) { return descriptor + (bytes >> 4); }
 template <int N, bool kTransposeA = false, bool kTransposeB = false>
 void wgmma_bf16(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate, cuemu_loc l = cuemu_loc::current()) {
   cuemu::wgmma(d, {N, nullptr, a, b, kTransposeA, kTransposeB, accumulate}, l);

@@ -14,6 +14,6 @@ inline constexpr int64_t kKvHeads[] = {2};  // of 6 heads
 inline constexpr int64_t kSequences = 2, kManyTiles = 200;
 
 // Whether weights and their gradients are rounded to bf16 before they are multiplied.
-inline bool rounds_weights(const Attention& op) { return cuda::attention_path(op) == cuda::AttentionPath::tensor_core; }
+inline bool rounds_weights(const Attention& op) { return cuda::attention_path(op) != cuda::AttentionPath::generic; }
 
 }  // namespace trainer::test
