@@ -57,7 +57,10 @@ void Block::start_threads(const Launch& launch, uint64_t number) {
   at_barrier_.clear();
   alive_ = size_;
   ready_.start(schedule.order, schedule.seed, number, warps);
-  copies_land_early_ = schedule.order == Order::random && (ready_.random().next() & 1);
+  const uint32_t drawn = schedule.order == Order::random ? ready_.random().next() : 0;
+  copies_land_early_ = drawn & 1;
+  products_read_early_ = drawn & 2;
+  copies_land_last_ = drawn & 4;
   for (unsigned k = 0; k < size_; ++k) {
     Thread& t = threads_[k];
     const unsigned x = launch.block.x, y = launch.block.y;
@@ -81,7 +84,7 @@ void Block::start_threads(const Launch& launch, uint64_t number) {
 void Block::run_threads() {
   for (unsigned finished = 0; finished < size_;) {
     constexpr uint32_t kOneIn = 64;
-    if (bulk_copies_.pending() && ready_.random().below(kOneIn) == 0) land_a_bulk_copy();
+    if (bulk_copies_.pending() && !copies_land_last_ && ready_.random().below(kOneIn) == 0) land_a_bulk_copy();
     uint32_t next = 0;
     if (!ready_.pop(next)) {
       if (!land_a_bulk_copy()) report_deadlock();
@@ -139,6 +142,12 @@ void Block::yield() {
   const Unwatched here;
   wake(*current);
   suspend();
+}
+
+void Block::wait_long() {
+  if (!ready_.demote(current->warp->index)) return;
+  yield();
+  while (ready_.random().below(2) && land_a_bulk_copy()) {}
 }
 
 void Block::barrier(const Location& where) {

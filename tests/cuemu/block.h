@@ -49,7 +49,8 @@ class Block {
   // Of the running thread.
   void barrier(const Location&);
   void yield();
-  void suspend();  // until `wake`
+  void wait_long();  // now and then so long that all others run and copies land meanwhile
+  void suspend();    // until `wake`
   void wake(const Thread& t) { ready_.push(t.linear, t.warp->index); }
 
   SharedMemory& shared() { return shared_; }
@@ -59,6 +60,7 @@ class Block {
   WarpWgmmas& wgmmas(unsigned warp) { return wgmmas_[warp]; }
   bool is_whole_warp_group(unsigned group) const { return (group + 1) * 128 <= size_; }
   bool copies_land_early() const { return copies_land_early_; }
+  bool products_read_early() const { return products_read_early_; }
   const char* kernel() const { return launch_->name; }
   // Of the thread sanitizer: for what __syncwarp orders in the warp.
   char* token_of(const Warp& w) const { return tokens_.get() + kBarrierTokens + w.index; }
@@ -86,7 +88,8 @@ class Block {
   unsigned size_ = 0, alive_ = 0;
   std::vector<const Thread*> at_barrier_;
   Location barrier_where_;
-  bool copies_land_early_ = false;
+  bool copies_land_early_ = false, products_read_early_ = false;
+  bool copies_land_last_ = false;  // bulk copies, when nothing else can run
   uint64_t blocks_run_ = 0;
   Stats stats_;
   // Of this block alone: the sanitizer would add up what several release to one address, and forgets what is freed.

@@ -55,6 +55,13 @@ class ReadyQueue {
     }
     return true;
   }
+  // The warp waits for what takes long: now and then, and then this is true, all others go first from here on.
+  bool demote(uint32_t warp) {
+    constexpr uint32_t kOneIn = 8;
+    if (!by_priority_ || random_.below(kOneIn)) return false;
+    priorities_[warp] = random_.next() >> 2;
+    return true;
+  }
   Random& random() { return random_; }
 
  private:

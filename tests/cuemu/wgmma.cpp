@@ -83,7 +83,7 @@ void WarpWgmmas::issue(float* const* d, const WgmmaOperands* const* of_lane, int
   if (p.operands.a_registers)
     for (int lane = 0; lane < kLanes; ++lane) std::copy_n(of_lane[lane]->a_registers, 4, p.a_registers[lane]);
   ++accumulators_[p.accumulator].products;
-  if (block->copies_land_early()) multiply(p);
+  if (block->products_read_early()) multiply(p);
   products_.push_back(p);
 }
 
@@ -158,6 +158,7 @@ void wgmma_commit() {
   if (current->lane == 0) ++of_warp().groups;
 }
 void wgmma_wait(unsigned groups_in_flight, const Location& where) {
+  if (current->lane == 0) block->wait_long();
   const auto complete = [](Collective& c) {
     of_warp().wait(*static_cast<const unsigned*>(c.in[0]));
     of_warp().fenced = false;
