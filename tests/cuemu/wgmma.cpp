@@ -80,8 +80,7 @@ size_t WarpWgmmas::accumulator_of(float* const* d, int n) {
 
 void WarpWgmmas::issue(float* const* d, const WgmmaOperands* const* of_lane, int first_row) {
   Product p{*of_lane[0], {}, first_row, groups, accumulator_of(d, of_lane[0]->n), false};
-  if (p.operands.a_registers)
-    for (int lane = 0; lane < kLanes; ++lane) std::copy_n(of_lane[lane]->a_registers, 4, p.a_registers[lane]);
+  for (int lane = 0; lane < kLanes; ++lane) p.a_registers[lane] = of_lane[lane]->a_registers;
   ++accumulators_[p.accumulator].products;
   if (block->products_read_early()) multiply(p);
   products_.push_back(p);

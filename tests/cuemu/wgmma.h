@@ -14,14 +14,14 @@ namespace cuemu {
 // dimension, not K.
 struct WgmmaOperands {
   int n = 0;
-  const uint32_t* a_registers = nullptr;  // of this lane; otherwise a_descriptor
+  const uint32_t* a_registers = nullptr;  // of this lane, which keeps them until the wait; otherwise a_descriptor
   uint64_t a_descriptor = 0, b_descriptor = 0;
   bool transpose_a = false, transpose_b = false;
   bool accumulate = false;
 };
 
-// One warp's part: 16 rows. Its products read their tiles when the warp waits, or at once: one of the two in every
-// block. Accumulators hold NaN until the wait.
+// One warp's part: 16 rows. Its products read their tiles and registers when the warp waits, or at once: one of the two
+// in every block. Accumulators hold NaN until the wait.
 class WarpWgmmas {
  public:
   void clear();
@@ -40,7 +40,7 @@ class WarpWgmmas {
   };
   struct Product {
     WgmmaOperands operands;
-    uint32_t a_registers[32][4];
+    const uint32_t* a_registers[32];  // by lane
     int first_row;
     unsigned group;
     size_t accumulator;

@@ -12,7 +12,6 @@ inline void mbarrier_init(uint64_t* barrier, unsigned arrivals, cuemu_loc l = cu
   cuemu::mbarrier_init(barrier, arrivals, l);
 }
 inline void mbarrier_init_fence() {}
-inline void async_proxy_fence() {}
 inline void mbarrier_arrive(uint64_t* barrier, cuemu_loc l = cuemu_loc::current()) {
   cuemu::mbarrier_arrive(barrier, 0, l);
 }
@@ -33,16 +32,6 @@ void take_registers() {
 inline void bulk_load(void* dst, const void* src, unsigned bytes, uint64_t* barrier,
                       cuemu_loc l = cuemu_loc::current()) {
   cuemu::bulk_load(dst, src, bytes, barrier, l);
-}
-inline void tile_load_2d(void* dst, const void* map, uint64_t* barrier, int x, int y,
-                         cuemu_loc l = cuemu_loc::current()) {
-  const int at[] = {x, y};
-  cuemu::tile_load(dst, map, barrier, at, 2, l);
-}
-inline void tile_load_3d(void* dst, const void* map, uint64_t* barrier, int x, int y, int z,
-                         cuemu_loc l = cuemu_loc::current()) {
-  const int at[] = {x, y, z};
-  cuemu::tile_load(dst, map, barrier, at, 3, l);
 }
 inline void tile_load_4d(void* dst, const void* map, uint64_t* barrier, int x, int y, int z, int w,
                          cuemu_loc l = cuemu_loc::current()) {

@@ -15,6 +15,9 @@ void test_schedule(int run) {
   fake::set_seed(seed);
 }
 
-std::optional<WarpCounts> warp_counts() { return WarpCounts{cuemu::stats().mma, cuemu::stats().ldm_conflict_ways}; }
+std::optional<WarpCounts> warp_counts() {
+  const cuemu::Stats& s = cuemu::stats();
+  return WarpCounts{s.mma, s.ldm_conflict_ways + s.stm_conflict_ways};
+}
 
 }  // namespace trainer::test

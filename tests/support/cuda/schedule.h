@@ -12,7 +12,7 @@ void test_schedule(int run);
 // Since the process began.
 struct WarpCounts {
   uint64_t mma = 0;
-  uint64_t conflicts = 0;  // rows that ldmatrix read one after the other
+  uint64_t conflicts = 0;  // rows that ldmatrix or stmatrix took one after the other
 };
 std::optional<WarpCounts> warp_counts();  // nothing: the device does not count
 
