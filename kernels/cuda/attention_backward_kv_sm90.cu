@@ -6,9 +6,8 @@
 namespace trainer::cuda {
 namespace {
 
-constexpr int kGroups = 2, kThreads = (1 + kGroups) * kWarpGroup, kKeys = kGroups * kGroupRows;
+constexpr int kKeys = kBlockRows;
 constexpr int kQueries = 64, kStages = 2;  // as many queries as registers hold the weights and the gradients of
-constexpr int kRegistersToAsk = 24, kRegistersToMultiply = 240;
 
 template <int D>
 struct alignas(kSwizzleBytes) Shared {

@@ -5,16 +5,15 @@
 namespace trainer::cuda {
 namespace {
 
-constexpr int kGroups = 2, kThreads = (1 + kGroups) * kWarpGroup, kQueries = kGroups * kGroupRows;
+constexpr int kQueries = kBlockRows;
 constexpr int kKeys = 64, kStages = 3;  // as many keys as registers hold the scores and the gradients of
-constexpr int kRegistersToAsk = 24, kRegistersToMultiply = 240;
 
 template <int D>
 struct alignas(kSwizzleBytes) Shared {
   Bf16 q[kTileElements<D, kQueries>], d_out[kTileElements<D, kQueries>];
   Bf16 k[kStages][kTileElements<D, kKeys>], v[kStages][kTileElements<D, kKeys>];
   Ring<kStages> keys, values;
-  Turns<kGroups> turns;
+  Turns turns;
   uint64_t queries;
   uint64_t read[kGroups];  // the group's rows of q, for the last time
 };

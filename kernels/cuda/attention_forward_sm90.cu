@@ -7,17 +7,14 @@
 namespace trainer::cuda {
 namespace {
 
-constexpr int kGroups = 2, kThreads = (1 + kGroups) * kWarpGroup, kQueries = kGroups * kGroupRows;
-constexpr int kKeys = 128, kStages = 2;
-// Of 65536; a multiprocessor gives 168 to each of the 384 threads at first.
-constexpr int kRegistersToAsk = 24, kRegistersToMultiply = 240;
+constexpr int kQueries = kBlockRows, kKeys = 128, kStages = 2;
 
 template <int D>
 struct alignas(kSwizzleBytes) Shared {
   Bf16 q[kTileElements<D, kQueries>];
   Bf16 k[kStages][kTileElements<D, kKeys>], v[kStages][kTileElements<D, kKeys>];
   Ring<kStages> keys, values;
-  Turns<kGroups> turns;
+  Turns turns;
   uint64_t queries;
   uint64_t read[kGroups];  // the group's rows of q, for the last time
 };

@@ -13,6 +13,10 @@
 namespace trainer::cuda {
 
 inline constexpr int kWarpGroup = 128, kGroupRows = 64;
+inline constexpr int kGroups = 2, kThreads = (1 + kGroups) * kWarpGroup, kBlockRows = kGroups * kGroupRows;
+// Of the 65536 of a multiprocessor; ptxas keeps to these numbers behind the instructions that change them.
+inline constexpr int kRegistersAtFirst = 65536 / kThreads / 8 * 8, kRegistersToAsk = 24, kRegistersToMultiply = 240;
+static_assert(kRegistersToAsk + kGroups * kRegistersToMultiply <= (1 + kGroups) * kRegistersAtFirst);
 
 template <int D>
 constexpr int kColumns = (D + kBoxColumns - 1) / kBoxColumns* kBoxColumns;
@@ -74,7 +78,6 @@ struct Place {
 };
 
 // Warp groups that issue their products one after the other, so that one multiplies while another finds its weights.
-template <int kGroups>
 struct Turns {
   uint64_t next[kGroups];
 

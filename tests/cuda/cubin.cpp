@@ -81,13 +81,15 @@ class Cubin {
 
   static void count(Bytes code, KernelCode& k) {
     constexpr int kLoad = 0x981, kStore = 0x986, kCopy = 0xfae, kMma = 0x23c, k16Bytes = 6;
-    constexpr int kTile = 0x5b4, kWgmma = 0x9f0, kWgmmaOfRegisters = 0xdf0;
+    constexpr int kTile = 0x5b4, kWgmma = 0x9f0, kWgmmaOfRegisters = 0xdf0, kWarpGroup = 0x9c5, kWaitBit = 47;
     for (size_t i = 0; i + 16 <= code.size(); i += 16) {
-      const auto opcode = int(at<uint64_t>(code, i) & 0xfff), width = int(at<uint64_t>(code, i + 8) >> 9 & 7);
+      const auto low = at<uint64_t>(code, i);
+      const auto opcode = int(low & 0xfff), width = int(at<uint64_t>(code, i + 8) >> 9 & 7);
       k.loads16 += opcode == kLoad && width == k16Bytes;
       k.stores16 += opcode == kStore && width == k16Bytes;
       k.copies += opcode == kCopy || opcode == kTile;
       k.mma += opcode == kMma || opcode == kWgmma || opcode == kWgmmaOfRegisters;
+      k.mma_waits += opcode == kWarpGroup && (low >> kWaitBit & 1);
     }
   }
 

@@ -15,6 +15,7 @@ struct KernelCode {
   int loads16 = 0, stores16 = 0;  // instructions that move 16 bytes of global memory
   int copies = 0;                 // asynchronous ones, from global to shared memory; those of sm_90a bring tiles
   int mma = 0;                    // matrix products of a warp, or of a warp group
+  int mma_waits = 0;              // waits of a warp group for its products
 };
 
 // Of every kernel in the file (an object, a library, a program), by name and sm. Throws std::runtime_error: the file
