@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
+#include <sstream>
 
 #include "core/base/error.h"
 #include "parallel/trace.h"
@@ -42,15 +43,21 @@ ClockedStep clock_step(const PlannedWorld& w, const Machine& machine) {
   return step;
 }
 
-void write_clock_trace(const std::string& path, const PlannedWorld& w, const ClockedStep& step) {
+std::string clock_trace(const PlannedWorld& w, const ClockedStep& step) {
   const Planned& p = w.rank;
   const PlanKey key = plan_keys(p.spec, p.mesh.dp).front();
   std::vector<std::string> events;
   for (size_t s = 0; s < w.stages.size(); ++s)
     events.push_back(trace_events(p.mesh.at_replica(0).at_slice(0).at_stage(int(s)), *find_plan(w.stages[s], key),
                                   step.timeline.spans[s]));
+  std::ostringstream text;
+  write_trace(text, events);
+  return text.str();
+}
+
+void write_clock_trace(const std::string& path, const PlannedWorld& w, const ClockedStep& step) {
   std::ofstream out(path);
-  write_trace(out, events);
+  out << clock_trace(w, step);
   check(bool(out.flush()), Exit::disk, "{}: cannot write the trace", path);
 }
 

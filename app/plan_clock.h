@@ -15,7 +15,8 @@ struct ClockedStep {
 };
 // Of the first step's batch.
 ClockedStep clock_step(const PlannedWorld&, const Machine&);
-// The step as a trace (parallel/trace.h). Throws Error(disk).
+// The step as the text of a trace (parallel/trace.h), and to a file. Throws Error(disk).
+std::string clock_trace(const PlannedWorld&, const ClockedStep&);
 void write_clock_trace(const std::string& path, const PlannedWorld&, const ClockedStep&);
 
 }  // namespace trainer

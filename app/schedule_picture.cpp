@@ -7,6 +7,8 @@
 #include <cmath>
 #include <ostream>
 
+#include "app/timeline_picture.h"
+
 namespace trainer {
 namespace {
 
@@ -21,28 +23,6 @@ double shortest_action(const ClockedSchedule& c) {
     for (const ActionTime& t : s.actions)
       if (t.end > t.start) shortest = std::min(shortest, t.end - t.start);
   return shortest;
-}
-
-// Fills of forward, whole backward, its input half and its weight half: of even chunks, then, lighter, of odd ones.
-constexpr const char* kFills[2][4] = {{"#5b8def", "#2f9e6e", "#4fbf8b", "#c9a227"},
-                                      {"#a9c3f7", "#8fd0b3", "#a8e3c8", "#ead9a0"}};
-int fill_of(const Action& a) {
-  return a.verb == Verb::forward ? 0 : a.verb == Verb::backward_weight ? 3 : a.whole ? 1 : 2;
-}
-constexpr double kRow = 18, kGap = 3, kWidth = 900, kDigit = 6;
-
-// Rectangles of one kind in one path: a picture is small enough to be kept beside a document.
-std::string path_of(const ClockedSchedule& c, double scale, int chunk, int fill) {
-  std::string path;
-  for (size_t s = 0; s < c.orders.size(); ++s)
-    for (size_t k = 0; k < c.orders[s].size(); ++k) {
-      const Action& a = c.orders[s][k];
-      if (a.chunk % 2 != chunk || fill_of(a) != fill) continue;
-      const auto [start, end] = c.times.stages[s].actions[k];
-      path += fmt::format("M{:.1f} {:g}h{:.1f}v{:g}h-{:.1f}z", start * scale, double(s) * (kRow + kGap),
-                          (end - start) * scale, kRow, (end - start) * scale);
-    }
-  return path;
 }
 
 }  // namespace
@@ -73,30 +53,20 @@ void draw_ascii(std::ostream& out, const ClockedSchedule& c, int width) {
 }
 
 void draw_svg(std::ostream& out, const ClockedSchedule& c) {
-  const double scale = kWidth / c.times.makespan, height = double(c.orders.size()) * (kRow + kGap);
-  fmt::print(out,
-             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-60 -6 {:g} {:g}\" font-family=\"sans-serif\" "
-             "font-size=\"10\">\n<title>{}: {} stages, {} micro-batches, bubble rate {:.4f}</title>\n"
-             "<rect x=\"-60\" y=\"-6\" width=\"{:g}\" height=\"{:g}\" fill=\"#fff\"/>\n",
-             kWidth + 66, height + 9, c.schedule.name, c.shape.stages, c.shape.microbatches, c.times.bubble_rate,
-             kWidth + 66, height + 9);
-  for (int chunk = 0; chunk < 2; ++chunk)
-    for (int fill = 0; fill < 4; ++fill)
-      if (const std::string path = path_of(c, scale, chunk, fill); !path.empty())
-        fmt::print(out, "<path fill=\"{}\" stroke=\"#fff\" stroke-width=\".6\" d=\"{}\"/>\n", kFills[chunk][fill],
-                   path);
+  Panel panel{.tracks = {}, .makespan = c.times.makespan, .title = "", .unit = ""};
   for (size_t s = 0; s < c.orders.size(); ++s) {
-    const double y = double(s) * (kRow + kGap) + kRow - 5;
-    fmt::print(out, "<text x=\"-56\" y=\"{:g}\">stage {}</text>\n<g text-anchor=\"middle\">", y, s);
+    Track& track = panel.tracks.emplace_back();
+    track.name = fmt::format("stage {}", s);
     for (size_t k = 0; k < c.orders[s].size(); ++k) {
+      const Action& a = c.orders[s][k];
       const auto [start, end] = c.times.stages[s].actions[k];
-      const std::string number = std::to_string(c.orders[s][k].microbatch);
-      if ((end - start) * scale >= kDigit * double(number.size()) + 2)
-        fmt::print(out, "<text x=\"{:.1f}\" y=\"{:g}\">{}</text>", (start + end) / 2 * scale, y, number);
+      track.bars.push_back({start, end, fill_of(a.verb, a.chunk, a.whole)});
+      track.labels.push_back({start, end, std::to_string(a.microbatch)});
     }
-    fmt::print(out, "</g>\n");
   }
-  fmt::print(out, "</svg>\n");
+  draw_svg(out, {.title = fmt::format("{}: {} stages, {} micro-batches, bubble rate {:.4f}", c.schedule.name,
+                                      c.shape.stages, c.shape.microbatches, c.times.bubble_rate),
+                 .panels = {panel}});
 }
 
 }  // namespace trainer

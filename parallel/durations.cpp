@@ -12,12 +12,14 @@ namespace {
 
 bool in_pipe(Verb v) { return v >= Verb::send_act && v <= Verb::recv_grad; }
 
-// Vendors' data sheets: dense bf16, memory, NVLink in one direction; the latency is a round figure.
+// Vendors' data sheets: dense bf16, memory, NVLink in one direction; the latency is a round figure. The core of a Zen 3
+// as `trainer bench` measured it (README.md, docs/communication.md), where bf16 is computed in fp32.
 constexpr Machine kMachines[] = {
     {"a100", 312e12, 2.0e12, 300e9, 5e-6},
     {"h100", 989e12, 3.35e12, 450e9, 5e-6},
     {"h200", 989e12, 4.8e12, 450e9, 5e-6},
     {"b200", 2250e12, 8e12, 900e9, 5e-6},
+    {"zen3-core", 93e9, 13e9, 15.7e9, 2.6e-6},
 };
 
 }  // namespace

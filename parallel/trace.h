@@ -11,7 +11,8 @@
 
 namespace trainer {
 
-// The events of a rank's plan: JSON objects, separated by commas. `spans`: by instruction.
+// The events of a rank's plan: JSON objects, separated by commas. `spans`: by instruction. A call's category is its verb,
+// its name the verb and, where it has them, micro-batch.chunk (".0" is left out), "block N" and "bucket N".
 std::string trace_events(const Mesh& rank, const Plan&, std::span<const Span> spans);
 // The Trace Event Format's object with the events of all ranks.
 void write_trace(std::ostream&, const std::vector<std::string>& events_of_ranks);

@@ -18,3 +18,13 @@ calls() { sed -nE 's/.*"name":"((forward|recompute|backward|send|recv)[^"]*)".*"
 diff <(calls planned.json) <(calls run/trace.json) || fail "other calls in the run than in the plan"
 # Durations are a run's: all positive, and none longer than the run.
 sed -nE 's/.*"dur":([0-9.]+).*/\1/p' run/trace.json | awk '!($1 > 0 && $1 < 60e6) {bad = 1} END {exit bad || NR < 100}' || fail "durations"
+# Both as one picture; a file that is no trace, and a run of another plan, are refused.
+expect 0 "$trainer" plan --config spec.yaml --world 2 "${layout[@]}" --svg both.svg --beside run/trace.json
+[ "$(grep -c '>rank 1, stage 1<' both.svg)" = 2 ] || fail "not two panels of two ranks: $(cat both.svg)"
+contains both.svg ">on the clock of h100: "
+contains both.svg ">in a run: "
+expect 2 "$trainer" plan --config spec.yaml --world 2 "${layout[@]}" --svg no.svg --beside corpus.json
+contains err.txt "corpus.json: wanted a trace as log.trace writes it"
+expect 2 "$trainer" plan --config spec.yaml --world 2 "${layout[@]}" parallel.pipeline.schedule=1f1b --svg no.svg --beside run/trace.json
+contains err.txt "not a run of this plan"
+[ ! -e no.svg ] || fail "a picture of what was refused"
