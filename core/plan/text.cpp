@@ -1,5 +1,8 @@
 #include "core/plan/text.h"
 
+#include <array>
+#include <charconv>
+#include <concepts>
 #include <iterator>
 #include <sstream>
 
@@ -8,11 +11,32 @@
 namespace trainer {
 namespace {
 
-using Out = fmt::memory_buffer;
-template <class... Args>
-void put(Out& out, fmt::format_string<Args...> format, Args&&... args) {
-  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
-}
+// Every start hashes the text of all stages' plans, millions of words: format strings would take a third of planning.
+class Out {
+ public:
+  Out& operator<<(std::string_view word) {
+    text_ += word;
+    return *this;
+  }
+  Out& operator<<(char c) {
+    text_ += c;
+    return *this;
+  }
+  template <std::integral Int>
+  Out& operator<<(Int n) {
+    return *this << number(n, 10);
+  }
+  Out& hex(uint32_t n) { return *this << "0x" << number(n, 16); }
+  std::string take() { return std::move(text_); }
+
+ private:
+  template <class Int>
+  std::string_view number(Int n, int base) {
+    return {digits_.data(), std::to_chars(digits_.data(), digits_.data() + digits_.size(), n, base).ptr};
+  }
+  std::string text_;
+  std::array<char, 24> digits_;
+};
 
 constexpr std::string_view kClasses[] = {"batch",  "act",      "d_act",   "saved", "stash",   "work",
                                          "weight", "gradient", "reduced", "state", "control", "outcome"};
@@ -20,35 +44,39 @@ constexpr std::string_view kAccess = "rwax";
 constexpr std::string_view kIndices = "mcbkps";
 
 void put_slot(Out& out, const Slot& s) {
-  put(out, "{} m{} b{} i{} life{} {} [", kClasses[size_t(s.kind)], s.microbatch, s.block, s.index, s.life,
-      name_of(s.dtype));
-  for (int d = 0; d < s.shape.rank; ++d) put(out, "{}{}", d ? ", " : "", s.shape[d]);
-  put(out, "]");
+  out << kClasses[size_t(s.kind)] << " m" << s.microbatch << " b" << s.block << " i" << s.index << " life" << s.life
+      << ' ' << name_of(s.dtype) << " [";
+  for (int d = 0; d < s.shape.rank; ++d) out << (d ? ", " : "") << s.shape[d];
+  out << ']';
 }
 
 void put_instr(Out& out, const Instr& i) {
-  put(out, "{}", name_of(i.verb));
+  out << name_of(i.verb);
   const int16_t values[] = {i.microbatch, i.chunk, i.block, i.bucket, i.peer, i.slice};
-  for (size_t k = 0; k < kIndices.size(); ++k)
-    if (values[k] < 0) put(out, " {}-", kIndices[k]);
-    else put(out, " {}{}", kIndices[k], values[k]);
-  put(out, " on {}", name_of(i.lane));
+  for (size_t k = 0; k < kIndices.size(); ++k) {
+    out << ' ' << kIndices[k];
+    if (values[k] < 0) out << '-';
+    else out << values[k];
+  }
+  out << " on " << name_of(i.lane);
 }
 
 void put_plan(Out& out, const Plan& p) {
   for (const Slot& s : p.slots) {
-    put(out, "slot ");
+    out << "slot ";
     put_slot(out, s);
-    put(out, "\n");
+    out << '\n';
   }
   for (const Instr& i : p.code) {
     put_instr(out, i);
-    put(out, " seam {:#x} fresh {:#x} waits", i.seam, i.fresh);
-    for (uint32_t w = i.waits[0]; w < i.waits[1]; ++w) put(out, " {}", p.edges[w]);
-    put(out, " uses");
+    out << " seam ";
+    out.hex(i.seam) << " fresh ";
+    out.hex(i.fresh) << " waits";
+    for (uint32_t w = i.waits[0]; w < i.waits[1]; ++w) out << ' ' << p.edges[w];
+    out << " uses";
     for (uint32_t u = i.uses[0]; u < i.uses[1]; ++u)
-      put(out, " {}{}@{}", kAccess[size_t(p.uses[u].access)], p.uses[u].slot, p.uses[u].offset);
-    put(out, "\n");
+      out << ' ' << kAccess[size_t(p.uses[u].access)] << p.uses[u].slot << '@' << p.uses[u].offset;
+    out << '\n';
   }
 }
 
@@ -127,35 +155,36 @@ Instr parse_instr(std::istream& in, const std::string& verb, Plan& p) {
 std::string to_text(const Slot& s) {
   Out out;
   put_slot(out, s);
-  return fmt::to_string(out);
+  return out.take();
 }
 std::string to_text(const Instr& i) {
   Out out;
   put_instr(out, i);
-  return fmt::to_string(out);
+  return out.take();
 }
 std::string to_text(const Plan& p) {
   Out out;
   put_plan(out, p);
-  return fmt::to_string(out);
+  return out.take();
 }
 
 std::string to_text(const Program& p) {
   Out out;
-  put(out, "program hash {:016x} arena {} control {} outcome {}\n", p.hash, p.arena_bytes, p.control_offset,
-      p.outcome_offset);
+  out << fmt::format("program hash {:016x} arena {} control {} outcome {}\n", p.hash, p.arena_bytes, p.control_offset,
+                     p.outcome_offset);
   for (size_t b = 0; b < p.buckets.size(); ++b)
-    put(out, "bucket {} of {} parameters, {} elements padded to {}{}\n", b, p.buckets[b].params.size(),
-        p.buckets[b].size, p.buckets[b].padded, p.buckets[b].tied ? ", tied" : "");
+    out << fmt::format("bucket {} of {} parameters, {} elements padded to {}{}\n", b, p.buckets[b].params.size(),
+                       p.buckets[b].size, p.buckets[b].padded, p.buckets[b].tied ? ", tied" : "");
   for (const StateSlot& s : p.state)
-    put(out, "state k{} i{} {} [{}, {}) @{}\n", s.bucket, s.index, name_of(s.dtype), s.begin, s.end, s.offset);
+    out << fmt::format("state k{} i{} {} [{}, {}) @{}\n", s.bucket, s.index, name_of(s.dtype), s.begin, s.end,
+                       s.offset);
   for (size_t l = 0; l < kLanes; ++l)
-    if (p.scratch[l]) put(out, "scratch {} {} @{}\n", name_of(Lane(l)), p.scratch[l], p.scratch_offset[l]);
+    if (p.scratch[l]) out << fmt::format("scratch {} {} @{}\n", name_of(Lane(l)), p.scratch[l], p.scratch_offset[l]);
   for (const auto& [key, plan] : p.plans) {
-    put(out, "plan {} microbatches {} seq_len {}\n", name_of(key.kind), key.microbatches, key.seq_len);
+    out << fmt::format("plan {} microbatches {} seq_len {}\n", name_of(key.kind), key.microbatches, key.seq_len);
     put_plan(out, plan);
   }
-  return fmt::to_string(out);
+  return out.take();
 }
 
 Plan parse_plan(const std::string& text) {
