@@ -9,6 +9,7 @@ namespace trainer {
 
 struct ClockedStep {
   Timeline timeline;   // of one rank of each stage
+  double seconds = 0;  // from step to step: less than the makespan where updates run ahead
   double exposed = 0;  // seconds that the step is longer than with communication that takes no time
   // Without communication, from a stage's first pass to its last: the share of the longest that stages idle on average.
   double bubble_rate = 0;

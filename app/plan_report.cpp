@@ -86,6 +86,7 @@ void print_plan_json(const PlannedWorld& w, const ClockedStep& step, const Machi
                  {"collectives", collectives},
                  {"machine", machine.name},
                  {"makespan_seconds", step.timeline.makespan},
+                 {"step_seconds", step.seconds},
                  {"exposed_communication_seconds", step.exposed},
                  {"bubble_rate", step.bubble_rate},
                  {"stages", stages},
@@ -129,12 +130,12 @@ namespace {
 
 void print_clock(const PlannedWorld& w, const ClockedStep& step, const Machine& machine) {
   fmt::print("\na step on {} by rooflines: {:.3g} s, of which {:.3g} s is communication that nothing hides\n",
-             machine.name, step.timeline.makespan, step.exposed);
+             machine.name, step.seconds, step.exposed);
   if (w.stages.size() == 1) return;
   fmt::print("bubble {:.4f}\n  {:<6} {:>12} {:>12}\n", step.bubble_rate, "stage", "arena", "busy");
   for (size_t s = 0; s < w.stages.size(); ++s)
     fmt::print("  {:<6} {:>12} {:>11.1f}%\n", s, short_bytes(double(w.stages[s].arena_bytes)),
-               100 * step.timeline.busy[s] / step.timeline.makespan);
+               100 * step.timeline.busy[s] / step.seconds);
 }
 
 }  // namespace

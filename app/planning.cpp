@@ -26,6 +26,19 @@ PlanKey evaluate_key(const RunSpec& spec) {
   return {StepKind::evaluate, evaluation_microbatches(spec), spec.data.seq_len};
 }
 
+PlanKey ahead_of(PlanKey train) {
+  train.kind = StepKind::train_ahead;
+  return train;
+}
+PlanKey undo_key(PlanKey train) {
+  train.kind = StepKind::undo;
+  return train;
+}
+PlanKey usual_key(const RunSpec& spec, int replicas) {
+  const PlanKey first = train_key(spec, StepSizes(spec).sequences(0), replicas);
+  return spec.parallel.pipeline.post_validation ? ahead_of(first) : first;
+}
+
 bool evaluates(const RunSpec& spec) { return spec.data.split.has_value() || !spec.data.valid.empty(); }
 
 std::vector<PlanKey> plan_keys(const RunSpec& spec, int replicas) {
@@ -36,6 +49,10 @@ std::vector<PlanKey> plan_keys(const RunSpec& spec, int replicas) {
   const StepSizes sizes(spec);
   add(train_key(spec, sizes.sequences(0), replicas));
   for (const RampStep& r : spec.train.ramp) add(train_key(spec, sequences_per_step(spec, r.tokens), replicas));
+  if (spec.parallel.pipeline.post_validation) {
+    for (const PlanKey& train : std::vector(keys)) add(ahead_of(train));
+    add(undo_key(keys.front()));
+  }
   if (evaluates(spec)) add(evaluate_key(spec));
   return keys;
 }

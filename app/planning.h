@@ -37,10 +37,14 @@ void prepare_kernels(const Planned&, Device&);
 Program plan_state(const RunSpec&, const Model&);
 
 // The plans a run needs: a training step for every batch of the ramp, and an evaluation where there is something to
-// evaluate on.
+// evaluate on. With post-validation also one that updates ahead for each, and the first one's undo, which serves all.
 std::vector<PlanKey> plan_keys(const RunSpec&, int replicas);
 PlanKey train_key(const RunSpec&, int64_t sequences, int replicas);
 PlanKey evaluate_key(const RunSpec&);
+PlanKey ahead_of(PlanKey train);
+PlanKey undo_key(PlanKey train);
+// Of the first batch, as most steps run it.
+PlanKey usual_key(const RunSpec&, int replicas);
 bool evaluates(const RunSpec&);
 
 // Steps until train.steps or train.tokens is reached; the ramp's batches count.

@@ -25,6 +25,7 @@ double CommSeconds::*awaited_on(Lane lane) {
     case Lane::gather: return &CommSeconds::gather;
     case Lane::reduce: return &CommSeconds::reduce;
     case Lane::exchange: return &CommSeconds::exchange;
+    case Lane::vote: return &CommSeconds::outcome;
     case Lane::send_act:
     case Lane::recv_act:
     case Lane::send_grad:

@@ -10,8 +10,8 @@
 namespace trainer {
 
 std::string trace_of_step(Exchange& exchange, const Mesh& mesh, const Plan& plan, std::vector<Span> spans) {
-  const auto agree =
-      std::find_if(plan.code.begin(), plan.code.end(), [](const Instr& i) { return i.verb == Verb::agree; });
+  const auto is_last_meeting = [](const Instr& i) { return i.verb == Verb::agree || i.verb == Verb::vote; };
+  const auto agree = std::find_if(plan.code.rbegin(), plan.code.rend(), is_last_meeting).base() - 1;
   const double agreed = spans[size_t(agree - plan.code.begin())].end;
   double first = agreed;
   for (const Span& s : spans) first = std::min(first, s.begin);

@@ -12,6 +12,7 @@
 #include "app/signals.h"
 #include "app/step_clock.h"
 #include "app/step_control.h"
+#include "app/step_runner.h"
 #include "app/step_trace.h"
 #include "app/vocabulary.h"
 #include "app/wire.h"
@@ -41,12 +42,13 @@ class Attempt {
         checkpoints_(rig_, exchange_, directory_.checkpoints(), tokenizer_description(spec_.data)),
         engine_(rig_.planned.program, spec_, rig_.planned.mesh, rig_.planned.model,
                 {*rig_.device, rig_.groups(), feed_, nullptr, &stop_signal()}),
+        steps_(engine_, rig_.planned, feed_.sizes(), total_),
         at_(start()),
         journal_(directory_, spec_,
                  {flops_per_token(spec_.model, spec_.data.seq_len), rig_.planned.program.arena_bytes, at_.step, total_},
                  reports_),
         clock_(*rig_.device, rig_.traffic()) {
-    feed_.stage_in(rig_.staging());
+    feed_.stage_in(rig_.staging(), staging_turns(rig_.planned.program));
     if (reports_) directory_.write("resolved.yaml", resolved_yaml(loaded));
     announce(device);
   }
@@ -57,12 +59,15 @@ class Attempt {
     clock_.restart();
     while (at_.step < total_) {
       step();
+      if (steps_.begun()) continue;
       if (due(spec_.train.eval_every) && !stop_) evaluate();
       if (due(spec_.checkpoint.every)) save();
       if (stop_ && at_.step < total_) return preempt();
     }
     if (saved_ != at_.step) save();
     trace();
+    if (steps_.taken_back() > 0)
+      journal_.say(fmt::format("{} updates were taken back, for they should have been clipped", steps_.taken_back()));
     check_memory();
     journal_.event("end", at_.step, {{"exit", int(Exit::done)}});
     return Exit::done;
@@ -97,26 +102,29 @@ class Attempt {
   }
 
   // Step numbers in messages count from 1: step N is the N-th update.
-  bool due(const std::optional<int64_t>& every) const {
-    return every && (at_.step % *every == 0 || at_.step == total_);
+  bool due(const std::optional<int64_t>& every) const { return due(every, at_.step); }
+  bool due(const std::optional<int64_t>& every, int64_t step) const {
+    return every && (step % *every == 0 || step == total_);
+  }
+  // What comes after the next step needs the state as it leaves it.
+  bool next_is_alone() const {
+    const int64_t then = at_.step + 1;
+    return stop_ || then == total_ || due(spec_.train.eval_every, then) || due(spec_.checkpoint.every, then);
   }
 
   void step() {
     const FailSite site{.step = at_.step + 1, .rank = exchange_.rank()};
     failpoint("step_begin", site);
-    const PlanKey key = train_key(spec_, feed_.sizes().sequences(at_.step), rig_.planned.mesh.dp);
-    const Control control = step_control(spec_, at_.step, total_);
     StepRecord record;
-    record.report = engine_.step(key, control);
-    traced_ = key;
+    record.report = steps_.run(at_.step, next_is_alone());
     if (failpoint("gradient", {.step = site.step}).nan) record.report.finite = false;
-    if (!record.report.finite) stop_not_finite(key, control);
+    if (!record.report.finite) stop_not_finite();
     at_.tokens += int64_t(record.report.tokens);
     at_.data_hash = record.report.data_hash;
     stop_ = record.report.stop;
     ++at_.step;
     record.report.step = at_.step;
-    record.lr = control.lr;
+    record.lr = steps_.control(at_.step - 1).lr;
     record.tokens = at_.tokens;
     clock_.split(record);
     journal_.step(record);
@@ -162,17 +170,20 @@ class Attempt {
 
   // Of the last step.
   void trace() {
-    if (!spec_.log.trace || !traced_) return;
+    if (!spec_.log.trace || !steps_.ran()) return;
     rig_.device->drain();
     const Planned& p = rig_.planned;
-    const std::string text = trace_of_step(exchange_, p.mesh, *find_plan(p.program, *traced_), engine_.spans(*traced_));
+    const std::string text =
+        trace_of_step(exchange_, p.mesh, *find_plan(p.program, *steps_.ran()), engine_.spans(*steps_.ran()));
     if (reports_) directory_.write("trace.json", text);
   }
 
   // All ranks come here together. Each looks at what it computes; the first with an answer is heard, and rank 0 says
   // it.
-  [[noreturn]] void stop_not_finite(const PlanKey& key, const Control& control) {
-    const auto answers = exchange_.all_gather(engine_.find_nonfinite(key, control).value_or(""));
+  [[noreturn]] void stop_not_finite() {
+    steps_.settle();
+    const auto found = engine_.find_nonfinite(steps_.key(at_.step), steps_.control(at_.step));
+    const auto answers = exchange_.all_gather(found.value_or(""));
     const auto ids = exchange_.all_gather(fmt::format("{}", fmt::join(feed_.sample_ids(at_.step), ", ")));
     journal_.event("end", at_.step, {{"exit", int(Exit::not_finite)}});
     if (!reports_) throw Error(Exit::not_finite, "");
@@ -214,9 +225,9 @@ class Attempt {
   TokenFeed feed_;
   Checkpoints checkpoints_;
   Engine engine_;
-  int64_t saved_ = -1;             // the step of the newest checkpoint
-  std::optional<PlanKey> traced_;  // the newest training step's
-  bool stop_ = false;              // some rank was asked to: all know it from the same outcome
+  StepRunner steps_;
+  int64_t saved_ = -1;  // the step of the newest checkpoint
+  bool stop_ = false;   // some rank was asked to: all know it from the same outcome
   Position at_;
   Journal journal_;
   StepClock clock_;

@@ -59,7 +59,10 @@ Transport open_gpu_transport(const Planned& p, Exchange& exchange) {
     t.groups = open_solo_groups();
     return t;
   }
-  const NcclOptions options{.arena = t.arena, .zero = int(p.spec.parallel.zero), .gpu = cuda::gpu_address()};
+  const NcclOptions options{.arena = t.arena,
+                            .zero = int(p.spec.parallel.zero),
+                            .votes = updates_ahead(p.program),
+                            .gpu = cuda::gpu_address()};
   auto groups = open_nccl_groups(exchange, p.mesh, stages_of(p), *t.traffic, options);
   t.notes = groups->notes();
   t.groups = std::move(groups);

@@ -141,7 +141,6 @@ std::string stored_name(Role role, const std::string& tensor) {
     case Role::master: return tensor;
     case Role::moment1: return std::string(kOptimizerPrefix) + "moment1." + tensor;
     case Role::moment2: return std::string(kOptimizerPrefix) + "moment2." + tensor;
-    case Role::previous: return std::string(kOptimizerPrefix) + "previous." + tensor;
   }
   fail(Exit::checkpoint, "role {} has no name", int(role));
 }

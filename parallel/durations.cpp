@@ -94,14 +94,15 @@ double MachineDurations::talk(const Instr& i) const {
       return ring(bytes, world_.shards, 1) + ring(bytes / world_.shards, world_.dp / world_.shards, 2);
     }
     case Verb::tie: return ring(bucket_bytes(i, gradient_dtype(spec_.precision)) / world_.shards, 2, 2);
-    case Verb::agree: return machine_.latency * 2 * std::ceil(std::log2(world_.size()));
+    case Verb::agree:
+    case Verb::vote: return machine_.latency * 2 * std::ceil(std::log2(world_.size()));
     default: return border_bytes_[size_t(i.block)] / machine_.link_bytes + machine_.latency;
   }
 }
 
 double MachineDurations::of(const Mesh&, const Instr& i) const {
   // A shard's elements, read and written: weight, master, moments and gradient.
-  constexpr double kUpdateBytes = 32, kNormBytes = 4, kCopyBytes = 8;
+  constexpr double kUpdateBytes = 32, kNormBytes = 4, kCopyBytes = 8, kSavedRoles = 3;
   const auto state = [&](double bytes_of_element) {
     return double(program_.buckets[size_t(i.bucket)].padded) / world_.shards * bytes_of_element / machine_.bytes;
   };
@@ -112,8 +113,12 @@ double MachineDurations::of(const Mesh&, const Instr& i) const {
     case Verb::backward_weight: return roof(blocks_[size_t(i.block)].backward_weight);
     case Verb::norm: return state(kNormBytes);
     case Verb::update: return state(kUpdateBytes);
+    case Verb::keep:
+    case Verb::undo: return state(kCopyBytes * kSavedRoles);
     case Verb::snapshot: return state(kCopyBytes);
     case Verb::begin:
+    case Verb::cast:
+    case Verb::trust:
     case Verb::load:
     case Verb::release: return 0;
     default: return silent_ ? 0 : talk(i);

@@ -70,12 +70,14 @@ class Planner {
 
  private:
   Program draft(const Mesh& mesh) const {
-    const auto snapshots = [](const PlanKey& k) {
-      return k.kind == StepKind::train_and_snapshot || k.kind == StepKind::snapshot;
+    const auto any = [&](auto... kinds) {
+      return std::any_of(request_.keys.begin(), request_.keys.end(),
+                         [&](const PlanKey& k) { return ((k.kind == kinds) || ...); });
     };
     Program p;
-    make_buckets(p, context(mesh, 0), stages_.at(0),
-                 std::any_of(request_.keys.begin(), request_.keys.end(), snapshots));
+    make_buckets(
+        p, context(mesh, 0), stages_.at(0),
+        {.staging = any(StepKind::train_and_snapshot, StepKind::snapshot), .previous = any(StepKind::train_ahead)});
     for (size_t k = 0; k < request_.keys.size(); ++k) {
       const PlanContext c = context(mesh, k);
       Code code;

@@ -1,6 +1,7 @@
 #include "parallel/simulate.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -35,7 +36,8 @@ class Directory {
       case Verb::gather:
       case Verb::reduce: return number(group_of(m, stages, Axis::dp), i.lane);
       case Verb::tie: return number(group_of(m, stages, Axis::tied), i.lane);
-      case Verb::agree: return number(group_of(m, stages, Axis::world), i.lane);
+      case Verb::agree:
+      case Verb::vote: return number(group_of(m, stages, Axis::world), i.lane);
       default: return {};
     }
   }
@@ -50,10 +52,10 @@ class Directory {
 };
 
 // What must be alike where ranks meet. Both ends of a message name the same border.
-std::tuple<int, int, int, int> subject(const Instr& i) {
+std::tuple<int, int, int, int, int> subject(const Instr& i) {
   const bool gradient = i.verb == Verb::send_grad || i.verb == Verb::recv_grad;
   const int verb = in_pipe(i.verb) ? -1 - int(gradient) : int(i.verb);
-  return {verb, i.microbatch, i.block, i.bucket};
+  return {verb, i.microbatch, i.block, i.bucket, i.slice};
 }
 
 class Clock {
@@ -175,10 +177,14 @@ class Clock {
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](InstrId a, InstrId b) { return r.begun[a] < r.begun[b]; });
     auto& spans = t.spans.emplace_back();
+    Span blocks{std::numeric_limits<double>::infinity(), 0};
     for (size_t id = 0; id < r.done.size(); ++id) {
       spans.push_back({r.begun[id].first, r.done[id]});
       t.makespan = std::max(t.makespan, r.done[id]);
+      if (const Instr& i = r.plan->code[id]; i.block >= 0 && i.lane == Lane::compute)
+        blocks = {std::min(blocks.begin, spans.back().begin), std::max(blocks.end, spans.back().end)};
     }
+    t.span = std::max(t.span, blocks.end - blocks.begin);
     t.busy.push_back(r.busy);
     for (size_t l = 0; l < kLanes; ++l)
       if (r.head[l] < r.queue[l].size())

@@ -9,6 +9,8 @@ namespace trainer {
 
 struct Timeline {
   double makespan = 0, bubble = 0;          // bubble: mean idle share of the compute lanes
+  double span = 0;                          // the longest of a rank's first to its last block: a step, where no rank
+                                            // waits for others between two of them
   std::vector<double> busy;                 // compute lane, per rank
   std::string stuck;                        // "" or what each stuck lane stands at
   std::vector<std::vector<InstrId>> order;  // per rank: by start, in one order of the world

@@ -54,7 +54,7 @@ std::vector<BenchRow> bench_step(const StepBenchOptions& o) {
   initialise_state(p.program, p.model, 1, state.bytes());
   state.store();
   RandomFeed feed(p.spec);
-  feed.stage_in(rig.staging());
+  feed.stage_in(rig.staging(), staging_turns(rig.planned.program));
   Engine engine(p.program, p.spec, p.mesh, p.model, {*rig.device, rig.groups(), feed});
   const PlanKey key = plan_keys(p.spec, 1).front();
   time_step(engine, rig, key, 0);

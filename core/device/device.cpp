@@ -5,7 +5,7 @@ namespace trainer {
 
 std::string_view name_of(Lane lane) {
   constexpr std::string_view kNames[kLanes] = {"compute",  "side",      "gather",    "reduce", "exchange", "send_act",
-                                               "recv_act", "send_grad", "recv_grad", "load",   "copy"};
+                                               "recv_act", "send_grad", "recv_grad", "load",   "copy",     "vote"};
   return kNames[size_t(lane)];
 }
 

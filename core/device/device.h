@@ -1,4 +1,4 @@
-// What a training step runs on. A lane is a CUDA stream, a CPU thread, or a clock; a device has one arena and eleven
+// What a training step runs on. A lane is a CUDA stream, a CPU thread, or a clock; a device has one arena and twelve
 // lanes.
 #pragma once
 #include <array>
@@ -16,7 +16,8 @@ namespace trainer {
 enum class DeviceKind : uint8_t { cpu, cuda, meter };
 
 // One communicator per lane and group. The four pipe lanes keep both directions free of each other.
-// `load` brings batches in and `copy` takes snapshots out: a batch must never queue behind a checkpoint slice.
+// `load` brings batches in and `copy` takes snapshots out: a batch must never queue behind a checkpoint slice. `vote`
+// is for what the world must agree on while the others go on.
 enum class Lane : uint8_t {
   compute,
   side,
@@ -28,9 +29,10 @@ enum class Lane : uint8_t {
   send_grad,
   recv_grad,
   load,
-  copy
+  copy,
+  vote
 };
-inline constexpr int kLanes = 11;
+inline constexpr int kLanes = 12;
 using LaneMask = uint16_t;
 std::string_view name_of(Lane);
 
@@ -55,8 +57,8 @@ class Stream {
   virtual void submit(void (*run)(Stream&, const void*), const void* args, size_t bytes) = 0;
   virtual Event record() = 0;
   virtual void wait(Event) = 0;  // this lane waits, not the host
-  // An event that the host may wait for: also where it is part of a Graph, for its newest launch then. A lane has one
-  // at a time: the host waits for it before it is recorded again.
+  // An event that the host may wait for: also where it is part of a Graph, for its newest launch then. A lane has two
+  // at a time: the host waits for one before it is recorded again.
   virtual Event record_for_host() { return record(); }
   // What the lane does in between is added to the account, on devices that keep them. Begun once before it is ended;
   // the plan's holds the others.
@@ -104,9 +106,9 @@ class Device {
   // step. REQUIRES: no lane uses these bytes.
   virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
   virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
-  virtual void wait(
-      Event) = 0;  // the host waits. Once per step, for `agree`; the copy lane keeps running into the next step
-  virtual void drain() = 0;  // every lane: before a restore, a checkpoint, the end; never in a step
+  virtual void wait(Event) = 0;  // the host waits. Once per step, for `agree` or the last vote; the copy lane keeps
+                                 // running into the next step
+  virtual void drain() = 0;      // every lane: before a restore, a checkpoint, the end; never in a step
   virtual std::optional<LaneTimes> times(Lane) = 0;  // nothing where lanes are not timed
 
   // In between, lanes keep what they are given and run none of it; `lanes` are those that are used. All of it has been

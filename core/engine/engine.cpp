@@ -19,6 +19,11 @@ std::span<const Tensor> part(const std::vector<Tensor>& v, Range r) {
   return std::span(v).subspan(r.begin, r.end - r.begin);
 }
 
+// The last of a step that the host waits for.
+bool tells_host(const Instr& i) {
+  return i.verb == Verb::agree || (i.verb == Verb::vote && Ballot(i.slice) == Ballot::outcome);
+}
+
 // The lane writes the time when it gets here.
 void stamp(Stream& lane, int64_t& at) {
   int64_t* const place = &at;
@@ -43,7 +48,7 @@ Engine::Engine(const Program& program, const RunSpec& spec, const Mesh& mesh, co
       model_(model),
       to_(to),
       base_(base_of(to.device)),
-      page_(*reinterpret_cast<HostPage*>(to.device.page().data())) {
+      pages_(*reinterpret_cast<HostPage*>(to.device.page().data())) {
   check(!spec.log.trace || to.device.kind() != DeviceKind::cuda, Exit::spec,
         "log.trace: the lanes of a GPU are not traced yet; remove it, or set device.kind=cpu");
   for (const auto& block : model.blocks) layouts_.push_back(block->layout());
@@ -66,18 +71,33 @@ Engine::Prepared& Engine::prepared(const PlanKey& key) {
 }
 
 StepReport Engine::step(const PlanKey& key, const Control& control) {
-  const auto start = std::chrono::steady_clock::now();
+  begin(key, control);
+  return finish();
+}
+
+void Engine::begin(const PlanKey& key, const Control& control) {
+  const auto now = std::chrono::steady_clock::now();
+  turn_ = waiting_ == 0 ? 0 : 1 - turn_;
   run(key, control);
-  to_.device.wait(agreed_);
+  begun_[turn_] = {key, control.step, agreed_, now};
+  ++waiting_;
+}
+
+StepReport Engine::finish() {
+  const size_t turn = waiting_ == kStepPages ? 1 - turn_ : turn_;
+  const auto& [key, step, agreed, start] = begun_[turn];
+  --waiting_;
+  to_.device.wait(agreed);
   to_.groups.check_alive();
-  const Outcome& out = page_.outcome;
+  const Outcome& out = pages_.steps[turn].outcome;
   StepReport r;
-  r.step = control.step;
+  r.step = step;
   r.tokens = out.tokens;
   r.loss = out.loss_sum / out.tokens;
   r.grad_norm = trains(key.kind) ? std::sqrt(out.norm2) / out.tokens : 0;
   r.finite = out.nonfinite == 0 && std::isfinite(out.loss_sum);
   r.stop = out.stop_requested > 0;
+  r.refused = out.refused > 0;
   r.data_hash = data_hash_of(out);
   r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return r;
@@ -101,7 +121,7 @@ void Engine::issue_plan(const PlanKey& key, const Control& control) {
     issue({p, instr, id, key, control, lane});
     if (!p.stamps.empty()) stamp(lane, p.stamps[id].end);
     if (p.views.awaited[id]) done_[id] = lane.record();
-    if (instr.verb == Verb::agree) agreed_ = lane.record_for_host();
+    if (tells_host(instr)) agreed_ = lane.record_for_host();
   }
   compute.end_account(kPlanAccount);
 }
@@ -119,17 +139,15 @@ void Engine::write_page(const PlanKey& key, const Control& control) {
   if (trains(key.kind) && first_of_replica) hash = to_.feed.hash_note();
   if (to_.stop) stop = {.read = add_stop, .source = to_.stop};
   hash.step = stop.step = control.step;
-  page_.control = control;
-  page_.notes[0].call = hash;
-  page_.notes[1].call = stop;
+  page().control = control;
+  page().notes[0].call = hash;
+  page().notes[1].call = stop;
 }
 
 void Engine::issue(const Call& call) {
-  const Tensor control = fixed(program_.control_offset, DType::u8, sizeof(Control)),
-               outcome = fixed(program_.outcome_offset, DType::f64, sizeof(Outcome) / 8);
   const Instr& i = call.instr;
   switch (i.verb) {
-    case Verb::begin: return launch(call.lane, Begin{&page_.control, control, outcome});
+    case Verb::begin: return launch(call.lane, Begin{&page().control, control(), outcome()});
     case Verb::load: return load(call);
     case Verb::forward:
     case Verb::recompute:
@@ -145,7 +163,12 @@ void Engine::issue(const Call& call) {
     case Verb::tie: return tie(call);
     case Verb::norm: return norm(call);
     case Verb::agree: return agree(call);
+    case Verb::cast: return cast(call);
+    case Verb::vote: return vote(call);
+    case Verb::trust: return launch(call.lane, Trust{control(), ballot(Ballot::tokens), verdict()});
+    case Verb::keep: return keep(call);
     case Verb::update: return update(call);
+    case Verb::undo: return undo(call);
     case Verb::snapshot: return snapshot(call);
   }
 }
@@ -185,8 +208,8 @@ void Engine::run_block(const Call& call) {
   v.stash = part(views.tensors, r.stash);
   v.work = part(views.tensors, r.work);
   v.grads = std::span(views.grads).subspan(r.grads.begin, r.grads.end - r.grads.begin);
-  v.control = fixed(program_.control_offset, DType::u8, sizeof(Control));
-  v.outcome = fixed(program_.outcome_offset, DType::f64, sizeof(Outcome) / 8);
+  v.control = control();
+  v.outcome = outcome();
   v.batch.fields = r.batch;
   BlockContext context{.compute = call.lane,
                        .side = to_.device.lane(Lane::side),
@@ -262,9 +285,7 @@ void Engine::norm(const Call& call) {
   int64_t at = mine.begin + n * replicas.rank() / replicas.size();
   const int64_t end = mine.begin + n * (replicas.rank() + 1) / replicas.size();
   const auto count = [&](int64_t to) {
-    if (at < to)
-      launch(call.lane, SquaredNorm{flat_part(gradient, at - mine.begin, to - mine.begin),
-                                    fixed(program_.outcome_offset, DType::f64, sizeof(Outcome) / 8)});
+    if (at < to) launch(call.lane, SquaredNorm{flat_part(gradient, at - mine.begin, to - mine.begin), outcome()});
   };
   for (const SharedRun& run : shared_[size_t(bucket)]) {
     if (run.end <= at || run.begin >= end || to_.groups.on(run.axis, call.instr.lane).rank() == 0) continue;
@@ -274,26 +295,25 @@ void Engine::norm(const Call& call) {
   count(end);
 }
 
-void Engine::agree(const Call& call) {
-  const Tensor control = fixed(program_.control_offset, DType::u8, sizeof(Control)),
-               outcome = fixed(program_.outcome_offset, DType::f64, sizeof(Outcome) / 8);
-  for (NotePage& note : page_.notes)
+void Engine::add_notes(const Call& call, const Tensor& outcome) {
+  for (NotePage& note : page().notes)
     if (note.call.read) launch(call.lane, Note{&note, outcome});
-  to_.groups.on(Axis::world, call.instr.lane).all_reduce(call.lane, outcome);
-  launch(call.lane, Agree{control, outcome});
-  launch(call.lane, Tell{&page_.outcome, outcome});
+}
+
+void Engine::agree(const Call& call) {
+  add_notes(call, outcome());
+  to_.groups.on(Axis::world, call.instr.lane).all_reduce(call.lane, outcome());
+  launch(call.lane, Agree{control(), outcome(), updates_ahead(program_) ? verdict() : Tensor{}});
+  launch(call.lane, Tell{&page().outcome, outcome()});
 }
 
 // One launch per run of parameters that decay alike.
 void Engine::update(const Call& call) {
   const Bucket& bucket = program_.buckets[size_t(call.instr.bucket)];
   const bool all = spec_.parallel.zero == 0;
-  const auto mine = [&](const Tensor& t) {
-    return !t ? t : all ? flat_part(t, 0, bucket.size) : owned(t, call.instr.bucket);
-  };
-  const auto state = [&](Role r) { return mine(find(call, SlotClass::state, int(r))); };
+  const auto state = [&](Role r) { return updated(call, find(call, SlotClass::state, int(r))); };
   const Tensor weight = state(Role::weight), master = state(Role::master), m = state(Role::moment1),
-               v = state(Role::moment2), g = mine(final_gradient(call));
+               v = state(Role::moment2), g = updated(call, final_gradient(call));
   const int64_t first = all ? 0 : owned_elements(call.instr.bucket).begin;
   const int64_t end = first + m.elements();
   const OptimizerSpec& o = spec_.optimizer;
@@ -309,7 +329,7 @@ void Engine::update(const Call& call) {
              .m = cut(m),
              .v = cut(v),
              .g = cut(g),
-             .control = fixed(program_.control_offset, DType::u8, sizeof(Control))};
+             .control = control()};
     op.beta1 = float(o.betas[0]);
     op.beta2 = float(o.betas[1]);
     op.epsilon = float(o.eps);
@@ -349,6 +369,13 @@ Tensor Engine::owned(const Tensor& flat, int bucket) {
   return flat.elements() == program_.buckets[size_t(bucket)].padded ? flat_part(flat, begin, end)
                                                                     : flat_part(flat, 0, end - begin);
 }
+Tensor Engine::updated(const Call& call, const Tensor& flat) {
+  if (!flat) return flat;
+  const bool all = spec_.parallel.zero == 0;
+  return all ? flat_part(flat, 0, program_.buckets[size_t(call.instr.bucket)].size) : owned(flat, call.instr.bucket);
+}
+Tensor Engine::control() const { return fixed(program_.control_offset, DType::u8, sizeof(Control)); }
+Tensor Engine::outcome() const { return fixed(program_.outcome_offset, DType::f64, sizeof(Outcome) / 8); }
 Tensor Engine::fixed(size_t offset, DType dtype, int64_t n) const { return make_tensor(base_ + offset, dtype, {n}); }
 
 }  // namespace trainer

@@ -1,6 +1,7 @@
 // The interpreter: wait, issue, record. One host thread issues a whole step ahead of its lanes and waits once.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,6 +38,11 @@ class Engine {
   // device.cuda_graph a plan is issued the first time, kept as a graph the second, and launched as one from then on.
   // `control` is what `begin` writes: step, seed, learning rate, bias corrections, clip.
   StepReport step(const PlanKey&, const Control& control);
+
+  // The two halves of it. Between them another step may be begun, where both are of kind train_ahead: it waits for
+  // nothing of the world's. `finish` is for the older one.
+  void begin(const PlanKey&, const Control& control);
+  StepReport finish();
 
   // Issues it without waiting: what the planner runs on the meter.
   void issue_plan(const PlanKey&, const Control& control);
@@ -77,6 +83,7 @@ class Engine {
   bool becomes_graph(const Prepared&) const;
   void keep(Prepared&, const PlanKey&, const Control&);
   void launch_again(Prepared&, const PlanKey&, const Control&);
+  StepPage& page() { return pages_.steps[turn_]; }  // of the step that is being issued
   void write_page(const PlanKey&, const Control&);
   static Split split_of(const PlanKey&);
   Batch batch_of(const Plan&, const Instr&) const;
@@ -87,7 +94,13 @@ class Engine {
   void reduce(const Call&);
   void sum_partial(const Call&, const Tensor& gradient);
   void norm(const Call&);
+  void add_notes(const Call&, const Tensor& outcome);
   void agree(const Call&);
+  void cast(const Call&);
+  void vote(const Call&);
+  void keep(const Call&);
+  void undo(const Call&);
+  std::pair<Tensor, Tensor> with_previous(const Call&, Role);  // of what the bucket's update changes
   void tie(const Call&);
   void update(const Call&);
   void snapshot(const Call&);
@@ -97,7 +110,12 @@ class Engine {
   Slice owned_elements(int bucket);  // of the flat bucket: this rank's, without padding
   // They themselves; `flat` is the whole bucket or already this rank's slice.
   Tensor owned(const Tensor& flat, int bucket);
+  Tensor updated(const Call&, const Tensor& flat);  // the part of the bucket that this rank updates; empty stays empty
   Tensor fixed(size_t offset, DType, int64_t n) const;
+  Tensor control() const;
+  Tensor outcome() const;
+  Tensor ballot(Ballot) const;
+  Tensor verdict() const;
   std::string describe(const Instr&) const;
   std::optional<std::string> nonfinite_weight() const;
   std::optional<std::string> nonfinite_output(const Prepared&, size_t instr) const;
@@ -108,12 +126,20 @@ class Engine {
   const Model& model_;
   EngineDevices to_;
   std::byte* base_;
-  HostPage& page_;
+  HostPage& pages_;
   std::vector<BlockLayout> layouts_;
   std::vector<std::vector<SharedRun>> shared_;  // per bucket
   std::map<std::tuple<StepKind, int, int64_t>, Prepared> prepared_;
   std::vector<Event> done_;
   Event agreed_{};
+  struct Begun {
+    PlanKey key;
+    int64_t step = 0;
+    Event agreed;
+    std::chrono::steady_clock::time_point at;
+  };
+  std::array<Begun, kStepPages> begun_{};  // by turn
+  size_t turn_ = 0, waiting_ = 0;          // of the newest; how many are begun and not finished
 };
 
 }  // namespace trainer

@@ -50,7 +50,9 @@ class Resolver {
         case SlotClass::batch: ranges.batch[index] = t; break;
         case SlotClass::reduced:
         case SlotClass::control:
-        case SlotClass::outcome: break;
+        case SlotClass::outcome:
+        case SlotClass::ballot:
+        case SlotClass::verdict: break;
       }
     }
     ranges.in = append(in);

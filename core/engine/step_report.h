@@ -11,6 +11,7 @@ struct StepReport {
   double grad_norm = 0;  // of the mean loss's gradient, before clipping; 0 for an evaluation
   bool finite = true;
   bool stop = false;       // a rank was asked to stop
+  bool refused = false;    // it updated ahead, and should not have: this update and later ones are none
   uint64_t data_hash = 0;  // of what the world trained on: no layout, no order
   double seconds = 0;
 };

@@ -15,6 +15,7 @@ struct Control {
   float max_norm = 0;          // infinity: no clipping
   float factor = 0;            // set by Agree: min(1, max_norm / norm) / tokens; gradients are multiplied by it
   int32_t skip = 0;            // set by Agree: the update changes nothing (a gradient is not finite)
+                               // Both are set by Trust where a step updates ahead.
 };
 
 // Summed over the world once per step, so that every rank takes the same decision. All of it is f64 and a sum (a flag
@@ -26,6 +27,7 @@ struct Outcome {
   double nonfinite = 0;  // buckets whose norm is not finite
   double stop_requested = 0;
   double store_busy = 0;
+  double refused = 0;  // no sum: set by Judge
   std::array<double, 4> data_hash{};  // 16 bits each, lowest first: their sums are exact, so a 64-bit sum can be had
 };
 // The sum, modulo 2^64, of all hashes that were added.
@@ -45,11 +47,16 @@ struct NotePage {
   Outcome value;
 };
 
-// What a step shares with the host: lies in the device's page.
-struct HostPage {
+// What a step shares with the host: lies in the device's page, once for the step that the host waits for and once for
+// the one that is begun behind it.
+struct StepPage {
   Control control;                // written before the step is issued
   std::array<NotePage, 2> notes;  // of Note; the same ones have something to say in every step of a plan
-  Outcome outcome;                // valid once the host waited for the step's `agree`
+  Outcome outcome;                // valid once the host waited for the step's `agree` or last vote
+};
+inline constexpr int kStepPages = 2;
+struct HostPage {
+  std::array<StepPage, kStepPages> steps;
 };
 static_assert(sizeof(HostPage) <= kPageBytes);
 
@@ -78,10 +85,32 @@ struct Tell {
   Cost cost() const { return {}; }
 };
 
-// control.factor and control.skip from the outcome.
+// control.factor and control.skip from the outcome. verdict, which may be empty, becomes 0: what was refused before is
+// over.
 struct Agree {
   static constexpr const char* kName = "agree";
-  Tensor control, outcome;
+  Tensor control, outcome, verdict = {};
+  Cost cost() const { return {}; }
+};
+
+// Post-validation (Qi, Wan, Huang, Lin 2023, "Zero Bubble Pipeline Parallelism", section 4): a step updates before the
+// world has summed its outcome, as if no gradient had to be clipped.
+//
+// control.factor = 1 / ballot.tokens, to the bit what Agree makes of a norm that is not clipped; control.skip where
+// there are no tokens, or where the verdict is not 0: an earlier update has to be taken back first. ballot f64, an
+// Outcome of which only the tokens are asked; verdict f64 [1].
+struct Trust {
+  static constexpr const char* kName = "trust";
+  Tensor control, ballot, verdict;
+  Cost cost() const { return {}; }
+};
+
+// verdict = 1, and stays it, where the step of this outcome should not have updated so: a gradient or loss that is not
+// finite, or a norm above max_norm. ballot.refused = verdict.
+struct Judge {
+  static constexpr const char* kName = "judge";
+  Tensor verdict, ballot;
+  float max_norm = 0;
   Cost cost() const { return {}; }
 };
 

@@ -24,4 +24,11 @@ struct AdamW {
   }
 };
 
+// to = from, unless control.skip: what an update is about to change. f32, contiguous, as many elements.
+struct SetAside {
+  static constexpr const char* kName = "set_aside";
+  Tensor to, from, control;
+  Cost cost() const { return {0, double(to.bytes() + from.bytes())}; }
+};
+
 }  // namespace trainer

@@ -9,7 +9,7 @@
 namespace trainer {
 namespace {
 
-bool persists(SlotClass k) { return k == SlotClass::state || k == SlotClass::control || k == SlotClass::outcome; }
+bool persists(SlotClass k) { return k >= SlotClass::state; }
 // A reduce works on a copy of a bucket, which belongs to no micro-batch.
 bool is_activation(const Slot& s) { return s.kind <= SlotClass::work && s.microbatch >= 0; }
 
@@ -59,7 +59,7 @@ ArenaBytes arena_bytes(const Program& p) {
   const size_t base = static_bytes(p), top = dynamic_top(p);
   ArenaBytes a = live_at_top(p, top);
   a.activations += top - base - total(a);  // holes
-  a.control = arena_aligned(sizeof(Control)) + arena_aligned(sizeof(Outcome));
+  a.control = record_bytes(p);
   for (const StateSlot& s : p.state) class_of(a, s) += arena_aligned(s.bytes);
   for (size_t bytes : p.scratch) a.scratch += arena_aligned(bytes);
   return a;

@@ -13,7 +13,7 @@
 namespace trainer {
 namespace {
 
-bool persists(SlotClass k) { return k == SlotClass::state || k == SlotClass::control || k == SlotClass::outcome; }
+bool persists(SlotClass k) { return k >= SlotClass::state; }
 
 // Slots by name; a write makes a new one.
 class SlotTable {
@@ -101,6 +101,10 @@ class Binder {
   }
   static Slot control() { return {SlotClass::control, -1, -1, 0, 0, DType::u8, {int64_t(sizeof(Control))}}; }
   static Slot outcome() { return {SlotClass::outcome, -1, -1, 0, 0, DType::f64, {int64_t(sizeof(Outcome) / 8)}}; }
+  static Slot ballot(int16_t index) {
+    return {SlotClass::ballot, -1, -1, index, 0, DType::f64, {int64_t(sizeof(Outcome) / 8)}};
+  }
+  static Slot verdict() { return {SlotClass::verdict, -1, -1, 0, 0, DType::f64, {1}}; }
   int64_t zero() const { return c_.spec.parallel.zero; }
   bool dropped(int b, const Buffer& x) const { return drops(levels_[size_t(b)], x.keep); }
   bool ends_layer(int b) const {
@@ -229,6 +233,24 @@ class Binder {
       if (state_.contains({int16_t(k), int16_t(r)})) add(state(k, int(r)));
     if (zero() < 2) end_of_gradient(k);
   }
+  void vote(Ballot which) {
+    add(ballot(int16_t(which)));
+    if (which == Ballot::outcome) add(verdict());
+  }
+  void keep(int k) {
+    read(control());
+    for (Role r : saved_roles(c_.spec.precision)) {
+      read(state(k, int(r)));
+      write(state(k, kPrevious + int(r)));
+    }
+  }
+  void undo(int k) {
+    for (Role r : saved_roles(c_.spec.precision)) {
+      read(state(k, kPrevious + int(r)));
+      add(state(k, int(r)));
+    }
+    if (state_.contains({int16_t(k), int16_t(Role::master)})) add(state(k, int(Role::weight)));
+  }
 
   void bind(Instr& i) {
     const int m = i.microbatch, b = i.block, k = i.bucket;
@@ -260,8 +282,21 @@ class Binder {
       case Verb::agree:
         add(outcome());
         add(control());
+        if (updates_ahead(p_)) write(verdict());  // what an earlier step was found to be is over
         break;
+      case Verb::cast:
+        read(outcome());
+        write(ballot(i.slice));
+        break;
+      case Verb::vote: vote(Ballot(i.slice)); break;
+      case Verb::trust:
+        read(ballot(int16_t(Ballot::tokens)));
+        read(verdict());
+        add(control());
+        break;
+      case Verb::keep: keep(k); break;
       case Verb::update: update(k); break;
+      case Verb::undo: undo(k); break;
       case Verb::snapshot:
         read(state(k, i.slice));
         write(state(k, kStaging + i.slice));

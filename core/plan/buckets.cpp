@@ -30,15 +30,18 @@ std::vector<std::pair<ParamId, Holders>> holders_of(const Model& model, const St
 class StateMaker {
  public:
   StateMaker(Program& p, const PlanContext& c, const Stages& stages) : p_(p), c_(c), stages_(stages) {}
-  void bucket(int b, bool snapshots) {
+  void bucket(int b, const StateCopies& copies) {
     const int64_t zero = c_.spec.parallel.zero;
     const DType compute = compute_dtype(c_.spec.precision);
     slot(b, int(Role::weight), compute, zero < 3);
     if (compute != DType::f32) slot(b, int(Role::master), DType::f32, zero == 0);
     slot(b, int(Role::moment1), DType::f32, zero == 0);
     slot(b, int(Role::moment2), DType::f32, zero == 0);
-    if (!snapshots || !counts_bucket(stages_, c_.mesh, p_.buckets[size_t(b)])) return;
-    for (Role r : saved_roles(c_.spec.precision)) slot(b, kStaging + int(r), DType::f32, false);
+    for (Role r : saved_roles(c_.spec.precision)) {
+      if (copies.staging && counts_bucket(stages_, c_.mesh, p_.buckets[size_t(b)]))
+        slot(b, kStaging + int(r), DType::f32, false);
+      if (copies.previous) slot(b, kPrevious + int(r), DType::f32, zero == 0);
+    }
   }
 
  private:
@@ -65,7 +68,7 @@ bool counts_bucket(const Stages& stages, const Mesh& mesh, const Bucket& b) {
   return !b.tied || mesh.stage == stages.owner(0).stage;
 }
 
-void make_buckets(Program& p, const PlanContext& c, const Stages& stages, bool snapshots) {
+void make_buckets(Program& p, const PlanContext& c, const Stages& stages, StateCopies copies) {
   check(c.mesh.cp == 1, Exit::spec, "[plan] parallel.cp {}: not built yet, use 1", c.mesh.cp);
   std::map<std::pair<int, bool>, size_t> place;  // layer, tied
   std::vector<std::set<int>> on;                 // stages that hold the bucket
@@ -88,7 +91,7 @@ void make_buckets(Program& p, const PlanContext& c, const Stages& stages, bool s
   for (size_t b = 0; b < p.buckets.size(); ++b) {
     Bucket& k = p.buckets[b];
     k.padded = (k.size + c.mesh.shards - 1) / c.mesh.shards * c.mesh.shards;
-    if (on[b].contains(c.mesh.stage)) state.bucket(int(b), snapshots);
+    if (on[b].contains(c.mesh.stage)) state.bucket(int(b), copies);
   }
 }
 

@@ -8,8 +8,11 @@ namespace trainer {
 
 // A bucket per layer (of the first block that names the parameter). Parameters that two stages hold get a bucket of
 // their own, for the other parameters of their layer exist on one of them only. Fills Program::buckets and
-// Program::state (offsets excepted). Staging slots exist where `snapshots`.
-void make_buckets(Program&, const PlanContext&, const Stages&, bool snapshots);
+// Program::state (offsets excepted).
+struct StateCopies {  // which slots of copies exist
+  bool staging = false, previous = false;
+};
+void make_buckets(Program&, const PlanContext&, const Stages&, StateCopies);
 
 // What a snapshot saves: the master (in fp32 the weight is the master) and the moments.
 std::vector<Role> saved_roles(const PrecisionSpec&);

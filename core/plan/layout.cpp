@@ -82,6 +82,8 @@ class PlanLayout {
     if (at == kNowhere) switch (s.kind) {
         case SlotClass::control: at = program_.control_offset; break;
         case SlotClass::outcome: at = program_.outcome_offset; break;
+        case SlotClass::ballot: at = program_.ballot_offset[size_t(s.index)]; break;
+        case SlotClass::verdict: at = program_.verdict_offset; break;
         case SlotClass::state: at = state_.at({s.block, s.index}); break;
         default:
           check(use.access == Access::write, Exit::spec, "[layout] {} uses {}, which is not live", to_text(i),
@@ -110,13 +112,22 @@ void layout(Program& p, Reuse reuse) {
   };
   p.control_offset = fixed(sizeof(Control));
   p.outcome_offset = fixed(sizeof(Outcome));
+  if (updates_ahead(p)) {
+    for (size_t& ballot : p.ballot_offset) ballot = fixed(sizeof(Outcome));
+    p.verdict_offset = fixed(sizeof(double));
+  }
   StateOffsets state;
   for (StateSlot& s : p.state) state[{s.bucket, s.index}] = s.offset = fixed(s.bytes);
   for (auto& [key, plan] : p.plans) PlanLayout(p, state, plan, reuse).run();
 }
 
+size_t record_bytes(const Program& p) {
+  const size_t outcome = arena_aligned(sizeof(Outcome)), step = arena_aligned(sizeof(Control)) + outcome;
+  return updates_ahead(p) ? step + kBallots * outcome + arena_aligned(sizeof(double)) : step;
+}
+
 size_t static_bytes(const Program& p) {
-  size_t top = arena_aligned(sizeof(Control)) + arena_aligned(sizeof(Outcome));
+  size_t top = record_bytes(p);
   for (const StateSlot& s : p.state) top += arena_aligned(s.bytes);
   return top;
 }

@@ -15,6 +15,8 @@ enum class Reuse : bool { no, yes };
 // Fills the offsets of state, control, outcome and uses. Throws where a slot is used before it is written or after it
 // was freed.
 void layout(Program&, Reuse);
+// Of control, outcome, ballots and verdict.
+size_t record_bytes(const Program&);
 // Where the dynamic slots begin, and where they end at their highest.
 size_t static_bytes(const Program&);
 size_t dynamic_top(const Program&);

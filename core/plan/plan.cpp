@@ -8,12 +8,13 @@ std::string_view name_of(Verb v) {
   constexpr std::string_view kNames[] = {"begin",           "load",     "forward",  "recompute", "backward_input",
                                          "backward_weight", "send_act", "recv_act", "send_grad", "recv_grad",
                                          "gather",          "release",  "reduce",   "tie",       "norm",
-                                         "agree",           "update",   "snapshot"};
+                                         "agree",           "cast",     "vote",     "trust",     "keep",
+                                         "update",          "undo",     "snapshot"};
   return kNames[size_t(v)];
 }
 
 std::string_view name_of(StepKind k) {
-  constexpr std::string_view kNames[] = {"train", "train_and_snapshot", "snapshot", "evaluate"};
+  constexpr std::string_view kNames[] = {"train", "train_and_snapshot", "snapshot", "evaluate", "train_ahead", "undo"};
   return kNames[size_t(k)];
 }
 
@@ -27,6 +28,10 @@ const StateSlot* find_state(const Program& p, int bucket, int index) {
   for (const StateSlot& s : p.state)
     if (s.bucket == bucket && s.index == index) return &s;
   return nullptr;
+}
+
+bool updates_ahead(const Program& p) {
+  return std::any_of(p.state.begin(), p.state.end(), [](const StateSlot& s) { return s.index >= kPrevious; });
 }
 
 const Plan* find_plan(const Program& p, const PlanKey& key) {

@@ -23,18 +23,21 @@ class Stages;
 
 // begin writes Control and zeroes Outcome. norm adds a bucket's |g|^2; agree sums Outcome over the world (evaluate has one too); tie
 // sums a shared parameter's gradient over the stages that hold it, once, after the last reduce.
+// Where a step updates before the world agrees (post-validation): `cast` copies Outcome to a ballot, `vote` sums it over the world on a
+// lane of its own, and so finds the verdict; `trust` makes Control from the first ballot (the tokens) and the verdict so far; `keep`
+// sets aside what the bucket's update changes, and `undo` brings it back.
 enum class Verb : uint8_t {
   begin, load, forward, recompute, backward_input, backward_weight, send_act, recv_act, send_grad, recv_grad,
-  gather, release, reduce, tie, norm, agree, update, snapshot
+  gather, release, reduce, tie, norm, agree, cast, vote, trust, keep, update, undo, snapshot
 };
 std::string_view name_of(Verb);
 using InstrId = uint32_t;
 using SlotId = uint32_t;
 
 // A border has one name: act(m, b) is the input of block b and the output of block b - 1; d_act(m, b) its gradient. `work` slots are
-// named by (m, b, index). weight, gradient, reduced and state are named by bucket (in `block`); a state slot's index is its Role, a
-// staging slot's kStaging + Role. A batch slot's index is its BatchField. A reduce's copy of a bucket is a `work` slot of no micro-batch.
-enum class SlotClass : uint8_t { batch, act, d_act, saved, stash, work, weight, gradient, reduced, state, control, outcome };
+// named by (m, b, index). weight, gradient, reduced and state are named by bucket (in `block`); a state slot's index is its Role, or
+// kStaging + Role, or kPrevious + Role. A ballot's index is a Ballot. A batch slot's index is its BatchField. A reduce's copy of a bucket is a `work` slot of no micro-batch.
+enum class SlotClass : uint8_t { batch, act, d_act, saved, stash, work, weight, gradient, reduced, state, control, outcome, ballot, verdict };
 
 // A slot is written, used and freed once: what comes back (weights gathered again, the next micro-batch's gradient, what is
 // recomputed) is another `life`, hence another slot. So a pass may reorder instructions without confusing two lives.
@@ -55,7 +58,8 @@ struct Use {
   size_t offset = 0;   // in the arena; filled by layout
 };
 
-// Indices: microbatch of the step; chunk local to the stage; block and bucket global; peer a stage; slice of a snapshot (a Role).
+// Indices: microbatch of the step; chunk local to the stage; block and bucket global; peer a stage; slice of a snapshot (a Role), or a
+// Ballot.
 struct Instr {
   Verb verb;
   Lane lane = Lane::compute;
@@ -87,9 +91,14 @@ struct Plan {
   std::vector<Slot> slots;
 };
 
-enum class StepKind : uint8_t { train, train_and_snapshot, snapshot, evaluate };   // evaluate: the train schedule's forwards
+// evaluate: the train schedule's forwards. train_ahead: train, but its update does not wait for the world's verdict, and the next
+// step does not either; undo takes the newest update back.
+enum class StepKind : uint8_t { train, train_and_snapshot, snapshot, evaluate, train_ahead, undo };
 std::string_view name_of(StepKind);
-constexpr bool trains(StepKind k) { return k == StepKind::train || k == StepKind::train_and_snapshot; }
+constexpr bool trains(StepKind k) {
+  return k == StepKind::train || k == StepKind::train_and_snapshot || k == StepKind::train_ahead;
+}
+constexpr bool computes(StepKind k) { return k != StepKind::snapshot && k != StepKind::undo; }
 // train_and_snapshot copies the state as the step found it, under its own forwards: its slices belong to the step before.
 struct PlanKey {
   StepKind kind = StepKind::train;
@@ -99,12 +108,16 @@ struct PlanKey {
 };
 
 // weight: what blocks read (compute dtype). master exists where compute is bf16. In fp32 `weight` is the master itself.
-enum class Role : uint8_t { weight, master, moment1, moment2, previous };
-inline constexpr int kRoles = 5;
-inline constexpr int16_t kStaging = 16;
+enum class Role : uint8_t { weight, master, moment1, moment2 };
+inline constexpr int kRoles = 4;
+// Copies of this rank's part of a role, in f32: what a snapshot writes out, and what the newest update found.
+inline constexpr int16_t kStaging = 16, kPrevious = 32;
+// Of a step that updates ahead: what the update must know of the world, and what may take it back.
+enum class Ballot : uint8_t { tokens, outcome };
+inline constexpr int kBallots = 2;
 struct StateSlot {           // this rank's part of a flat bucket, in elements
   int16_t bucket = 0;
-  int16_t index = 0;         // Role, or kStaging + Role
+  int16_t index = 0;         // Role, or kStaging + Role, or kPrevious + Role
   DType dtype = DType::f32;
   size_t offset = 0, bytes = 0;
   int64_t begin = 0, end = 0;
@@ -117,6 +130,8 @@ struct Program {             // state outlives the plans: snapshot, reshard and 
   std::array<size_t, kLanes> scratch{}, scratch_offset{};    // the meter's maxima, in the arena
   std::array<size_t, kLanes> ring_bytes{};            // the meter's maxima of command bytes per lane and plan
   size_t control_offset = 0, outcome_offset = 0, arena_bytes = 0;
+  std::array<size_t, kBallots> ballot_offset{};      // they and the verdict: where some plan updates ahead
+  size_t verdict_offset = 0;
   uint64_t hash = 0;         // of text and collective trace of the programs of all ranks: one number, compared before the first collective
 };
 
@@ -142,5 +157,6 @@ struct Span {  // when an instruction ran, in seconds: on a clock, or in a run
 int bucket_of(const Program&, ParamId);                                      // -1: none
 const StateSlot* find_state(const Program&, int bucket, int index);          // nullptr: not on this rank
 const Plan* find_plan(const Program&, const PlanKey&);
+bool updates_ahead(const Program&);                                          // one of its plans does: the state has kPrevious slots
 
 }  // namespace trainer

@@ -38,8 +38,8 @@ class Out {
   std::array<char, 24> digits_;
 };
 
-constexpr std::string_view kClasses[] = {"batch",  "act",      "d_act",   "saved", "stash",   "work",
-                                         "weight", "gradient", "reduced", "state", "control", "outcome"};
+constexpr std::string_view kClasses[] = {"batch",    "act",     "d_act", "saved",   "stash",   "work",   "weight",
+                                         "gradient", "reduced", "state", "control", "outcome", "ballot", "verdict"};
 constexpr std::string_view kAccess = "rwax";
 constexpr std::string_view kIndices = "mcbkps";
 

@@ -19,7 +19,8 @@ template <class... Args>
 std::span<const Use> uses_of(const Plan& p, const Instr& i) {
   return std::span(p.uses).subspan(i.uses[0], i.uses[1] - i.uses[0]);
 }
-bool outlives(SlotClass k) { return k == SlotClass::state || k == SlotClass::control || k == SlotClass::outcome; }
+bool outlives(SlotClass k) { return k >= SlotClass::state; }
+bool comes_from_before(SlotClass k) { return k == SlotClass::state || k == SlotClass::verdict; }
 std::string where(const Plan& p, InstrId id) { return fmt::format("instruction {}, {}", id, to_text(p.code[id])); }
 
 // -- lifetimes and bytes --------------------------------------------------------------------------------------------
@@ -54,7 +55,7 @@ class Lifetimes {
       if (u.offset != now.offset) refuse("{}: {} has moved", where(plan_, id), to_text(s));
       return;
     }
-    if (u.access != Access::write && s.kind != SlotClass::state)
+    if (u.access != Access::write && !comes_from_before(s.kind))
       refuse("{} uses {}, which nobody wrote", where(plan_, id), to_text(s));
     now = {Life::live, u.offset, id};
     if (u.offset + s.bytes() > arena_) refuse("{}: {} ends beyond the arena", where(plan_, id), to_text(s));
@@ -212,12 +213,18 @@ class Duties {
     for (const Instr& i : plan.code) ++times_[{i.verb, i.bucket, i.slice}];
   }
   void run() const {
-    const bool steps = kind_ != StepKind::snapshot;
+    const bool steps = computes(kind_), ahead = kind_ == StepKind::train_ahead;
     wants(Verb::begin, -1, -1, steps);
-    wants(Verb::agree, -1, -1, steps);
+    wants(Verb::agree, -1, -1, steps && !ahead);
+    wants(Verb::trust, -1, -1, ahead);
+    for (Ballot b : {Ballot::tokens, Ballot::outcome}) {
+      wants(Verb::cast, -1, int16_t(b), ahead);
+      wants(Verb::vote, -1, int16_t(b), ahead);
+    }
+    if (ahead) trusts_in_time();
     for (const StateSlot& s : p_.state) {
       if (s.index == int(Role::weight)) bucket(s);
-      if (s.index >= kStaging)
+      if (s.index >= kStaging && s.index < kPrevious)
         wants(Verb::snapshot, s.bucket, int16_t(s.index - kStaging),
               kind_ == StepKind::train_and_snapshot || kind_ == StepKind::snapshot);
     }
@@ -232,12 +239,25 @@ class Duties {
       refuse("a {} step has {} {} of bucket {} slice {}, wanted {}", name_of(kind_), n, name_of(v), bucket, slice,
              int(owed));
   }
+  // Behind the vote on its own step it would wait for the world, and leave out the update that an undo takes back.
+  void trusts_in_time() const {
+    const auto of = [&](Verb v, int16_t slice) {
+      return std::find_if(plan_.code.begin(), plan_.code.end(),
+                          [&](const Instr& i) { return i.verb == v && i.slice == slice; });
+    };
+    const auto trust = of(Verb::trust, -1), vote = of(Verb::vote, int16_t(Ballot::outcome));
+    if (trust > vote)
+      refuse("{} stands behind the vote on its own step", where(plan_, InstrId(trust - plan_.code.begin())));
+  }
   void bucket(const StateSlot& weight) const {
+    const bool undoes = kind_ == StepKind::undo;
     wants(Verb::update, weight.bucket, -1, trains(kind_));
+    wants(Verb::keep, weight.bucket, -1, kind_ == StepKind::train_ahead);
+    wants(Verb::undo, weight.bucket, -1, undoes);
     wants(Verb::tie, weight.bucket, -1, trains(kind_) && p_.buckets[size_t(weight.bucket)].tied);
     for (const StateSlot& s : p_.state)
       if (s.bucket == weight.bucket && s.index == int(Role::moment1) && s.end - s.begin < weight.end - weight.begin)
-        wants(Verb::gather, weight.bucket, -1, trains(kind_));
+        wants(Verb::gather, weight.bucket, -1, trains(kind_) || undoes);
   }
   // Each life of a bucket's gradient: every parameter contributed, then one reduce.
   void gradients() const {

@@ -229,6 +229,13 @@ class Rules {
     if (sound({"model.num_layers", "parallel.pipeline.split"}) && !pipe.split.empty() && split != layers)
       refuse({"parallel.pipeline.split"}, fmt::format("numbers whose sum is model.num_layers ({})", layers),
              fmt::format("{}", split), "each layer lies at one position");
+    if (sound({"parallel.pp", "parallel.pipeline.post_validation"}) && pipe.post_validation && p.pp == 1)
+      refuse({"parallel.pipeline.post_validation"}, "false with pp 1", "true",
+             "one stage has nobody to wait for: set parallel.pp, or remove it");
+    if (sound({"device.cuda_graph", "parallel.pipeline.post_validation"}) && pipe.post_validation &&
+        s_.device.cuda_graph)
+      refuse({"parallel.pipeline.post_validation"}, "false with device.cuda_graph", "true",
+             "a step is not yet kept as a graph while another runs: remove one of the two");
     if (sound({"parallel.dp", "parallel.zero_shard"}) && p.dp && p.zero_shard && *p.dp % *p.zero_shard != 0)
       refuse({"parallel.zero_shard"}, fmt::format("a divisor of parallel.dp ({})", *p.dp),
              fmt::format("{}", *p.zero_shard), "write all, or a divisor");

@@ -101,6 +101,7 @@ struct PipelineSpec {
   std::string file;  // custom: where the order is written
   int64_t virtual_stages = 1;
   std::vector<int64_t> split;  // layers of each position of the pipeline; empty: auto
+  bool post_validation = false;
 };
 struct ParallelSpec {
   int64_t tp = 1, cp = 1, ep = 1, pp = 1;

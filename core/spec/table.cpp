@@ -180,6 +180,7 @@ std::vector<Key<RunSpec>> make_table() {
       KEY(parallel.pipeline.virtual_stages, integer({1, 1000}), "Chunks of layers a stage holds."),
       KEY(parallel.pipeline.split, or_empty("auto", list_of(integer({1, 100'000}), {.low = 1})),
           "Layers of each position of the pipeline, in the model's order; auto: alike in FLOPs."),
+      KEY(parallel.pipeline.post_validation, on_off, "A stage updates without waiting for the world's gradient norm, and begins the next step; an update that should have been clipped is taken back. Costs a copy of the optimizer's state."),
 
       KEY(precision.compute, precision({"fp8"}), "Of activations and of the weights that blocks read."),
       KEY(precision.master, precision(), "Of the weights that the optimizer updates."),

@@ -26,6 +26,22 @@ void run(Stream&, const Agree& op) {
   control.skip = !usable || outcome.nonfinite > 0 || !std::isfinite(outcome.loss_sum);
   control.factor =
       usable ? float((norm > double(control.max_norm) ? double(control.max_norm) / norm : 1.0) / outcome.tokens) : 0.0f;
+  if (op.verdict) *data_as<double>(op.verdict) = 0;
+}
+
+void run(Stream&, const Trust& op) {
+  const double tokens = data_as<const Outcome>(op.ballot)->tokens;
+  Control& control = *data_as<Control>(op.control);
+  control.skip = !(tokens > 0) || *data_as<const double>(op.verdict) != 0;
+  control.factor = tokens > 0 ? float(1.0 / tokens) : 0.0f;
+}
+
+void run(Stream&, const Judge& op) {
+  Outcome& outcome = *data_as<Outcome>(op.ballot);
+  double& verdict = *data_as<double>(op.verdict);
+  const double norm = std::sqrt(outcome.norm2) / outcome.tokens;
+  if (outcome.nonfinite > 0 || !std::isfinite(outcome.loss_sum) || norm > double(op.max_norm)) verdict = 1;
+  outcome.refused = verdict;
 }
 
 }  // namespace trainer::cpu

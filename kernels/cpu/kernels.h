@@ -10,6 +10,8 @@ void run(Stream&, const Begin&);
 void run(Stream&, const Note&);
 void run(Stream&, const Tell&);
 void run(Stream&, const Agree&);
+void run(Stream&, const Trust&);
+void run(Stream&, const Judge&);
 void run(Stream&, const MatMul&);
 void run(Stream&, const RmsNorm&);
 void run(Stream&, const RmsNormGrad&);
@@ -36,6 +38,7 @@ void run(Stream&, const ColumnSum&);
 void run(Stream&, const Dropout&);
 void run(Stream&, const SquaredNorm&);
 void run(Stream&, const AdamW&);
+void run(Stream&, const SetAside&);
 
 // Bytes of lane scratch, where a kernel needs any, for planned_workers() workers.
 size_t scratch_bytes(const MatMul&);

@@ -137,5 +137,10 @@ void run(Stream& stream, const AdamW& op) {
   });
 }
 
+void run(Stream& stream, const SetAside& op) {
+  if (data_as<const Control>(op.control)->skip) return;
+  run(stream, Copy{op.to, op.from});
+}
+
 }  // namespace trainer::cpu
 #endif  // HWY_ONCE

@@ -15,12 +15,25 @@ __global__ void add_outcome(double* outcome, const double* note) {
 }
 
 // The norm that is clipped is that of the mean loss's gradient. A step without a single token changes nothing.
-__global__ void agree(Control* control, const Outcome* outcome) {
+__global__ void agree(Control* control, const Outcome* outcome, double* verdict) {
   const double norm = sqrt(outcome->norm2) / outcome->tokens;
   const bool usable = outcome->tokens > 0;
   control->skip = !usable || outcome->nonfinite > 0 || !(fabs(outcome->loss_sum) <= DBL_MAX);
   const double clip = norm > double(control->max_norm) ? double(control->max_norm) / norm : 1.0;
   control->factor = usable ? float(clip / outcome->tokens) : 0.0f;
+  if (verdict) *verdict = 0;
+}
+
+__global__ void trust(Control* control, const Outcome* ballot, const double* verdict) {
+  const double tokens = ballot->tokens;
+  control->skip = !(tokens > 0) || *verdict != 0;
+  control->factor = tokens > 0 ? float(1.0 / tokens) : 0.0f;
+}
+
+__global__ void judge(double* verdict, Outcome* outcome, double max_norm) {
+  const double norm = sqrt(outcome->norm2) / outcome->tokens;
+  if (outcome->nonfinite > 0 || !(fabs(outcome->loss_sum) <= DBL_MAX) || norm > max_norm) *verdict = 1;
+  outcome->refused = *verdict;
 }
 
 void CUDART_CB read_note(void* args) {
@@ -47,7 +60,18 @@ void run(Stream& stream, const Tell& op) {
 }
 
 void run(Stream& stream, const Agree& op) {
-  CU_LAUNCH(agree, dim3(1), dim3(1), 0, stream_of(stream), data_as<Control>(op.control), data_as<Outcome>(op.outcome));
+  CU_LAUNCH(agree, dim3(1), dim3(1), 0, stream_of(stream), data_as<Control>(op.control), data_as<Outcome>(op.outcome),
+            op.verdict ? data_as<double>(op.verdict) : nullptr);
+}
+
+void run(Stream& stream, const Trust& op) {
+  CU_LAUNCH(trust, dim3(1), dim3(1), 0, stream_of(stream), data_as<Control>(op.control), data_as<Outcome>(op.ballot),
+            data_as<double>(op.verdict));
+}
+
+void run(Stream& stream, const Judge& op) {
+  CU_LAUNCH(judge, dim3(1), dim3(1), 0, stream_of(stream), data_as<double>(op.verdict), data_as<Outcome>(op.ballot),
+            double(op.max_norm));
 }
 
 void run(Stream& stream, const Upload& op) {

@@ -45,12 +45,12 @@ CudaStream::CudaStream(CudaDevice& device, Lane lane, std::span<std::byte> scrat
   static_assert(kLanes + kAccounts <= LaneClock::kPlaces);
   if (lane == Lane::compute) clock_ = std::make_unique<LaneClock>();
   for (cudaEvent_t& e : ring_) e = open_event();
-  host_event_ = open_event();
+  for (cudaEvent_t& e : host_events_) e = open_event();
 }
 
 CudaStream::~CudaStream() {
   for (cudaEvent_t e : ring_) cudaEventDestroy(e);
-  cudaEventDestroy(host_event_);
+  for (cudaEvent_t e : host_events_) cudaEventDestroy(e);
   cudaStreamDestroy(stream_);
 }
 
@@ -79,8 +79,9 @@ Event CudaStream::record_for_host() {
   enter();
   if (clock_) clock_->tell(stream_);
   const unsigned how = device_.keeps() ? cudaEventRecordExternal : cudaEventRecordDefault;
-  check_cuda(cudaEventRecordWithFlags(host_event_, stream_, how), "recording an event for the host");
-  return {lane_, recorded_, true};
+  const uint64_t count = ++recorded_for_host_;
+  check_cuda(cudaEventRecordWithFlags(host_event(count), stream_, how), "recording an event for the host");
+  return {lane_, count, true};
 }
 
 void CudaStream::wait(Event e) {
@@ -155,7 +156,7 @@ void CudaDevice::download(std::span<std::byte> to, const std::byte* from) {
 void CudaDevice::wait(Event e) {
   if (e.count == 0 && !e.for_host) return;
   const CudaStream& lane = stream(e.lane);
-  check_cuda(cudaEventSynchronize(e.for_host ? lane.host_event() : lane.event(e.count)), "waiting for the step");
+  check_cuda(cudaEventSynchronize(e.for_host ? lane.host_event(e.count) : lane.event(e.count)), "waiting for the step");
 }
 
 void CudaDevice::order(cudaStream_t first, cudaStream_t then) const {

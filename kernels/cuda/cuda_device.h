@@ -44,7 +44,7 @@ class CudaStream final : public Stream {
   void finish();  // the host waits for all of it
   // REQUIRES: at most `events` records were made since.
   cudaEvent_t event(uint64_t count) const { return ring_[count % ring_.size()]; }
-  cudaEvent_t host_event() const { return host_event_; }
+  cudaEvent_t host_event(uint64_t count) const { return host_events_[count % host_events_.size()]; }
 
   // Whether it was given something since this was last asked, beside what a graph keeps.
   bool take_given() { return std::exchange(given_, false); }
@@ -59,7 +59,8 @@ class CudaStream final : public Stream {
   const std::span<std::byte> scratch_;
   cudaStream_t stream_ = nullptr;
   std::vector<cudaEvent_t> ring_;
-  cudaEvent_t host_event_ = nullptr;
+  std::array<cudaEvent_t, 2> host_events_{};
+  uint64_t recorded_for_host_ = 0;
   uint64_t recorded_ = 0;
   bool given_ = false, behind_ = false;
   std::unique_ptr<LaneClock> clock_;  // places: lanes that are waited for, then accounts

@@ -96,6 +96,19 @@ void adamw(Stream& stream, const Extent& extent, const AdamW& op) {
                          op.weight_decay});
 }
 
+template <int V>
+struct SetAsideSpan {
+  static constexpr int kInFlight = 2;
+  using Held = Pack<float, V>;
+  float* to;
+  const float* from;
+  const Control* control;
+  __device__ Held load(const At& at) const { return cuda::load<V>(from + at.column, at.count); }
+  __device__ void store(const At& at, const Held& held) const {
+    if (!control->skip) store_floats(to + at.column, floats(held), at.count);
+  }
+};
+
 }  // namespace
 
 size_t scratch_bytes(const SquaredNorm& op) { return size_t(norm_pieces(op.g.elements())) * sizeof(double); }
@@ -121,6 +134,16 @@ void run(Stream& stream, const AdamW& op) {
     if (aligned(V, extent, {&op.master, &op.m, &op.v, &op.g, &op.weight})) adamw<V, G>(stream, extent, op);
     else adamw<1, G>(stream, extent, op);
   });
+}
+
+void run(Stream& stream, const SetAside& op) {
+  const Extent extent(1, op.to.elements());
+  constexpr int V = kWide<float>;
+  float* to = data_as<float>(op.to);
+  const float* from = data_as<const float>(op.from);
+  const auto* control = data_as<const Control>(op.control);
+  if (aligned(V, extent, {&op.to, &op.from})) map<V>(stream, extent, SetAsideSpan<V>{to, from, control});
+  else map<1>(stream, extent, SetAsideSpan<1>{to, from, control});
 }
 
 }  // namespace trainer::cuda

@@ -28,6 +28,7 @@ class GpuGroups : public Groups {
 struct NcclOptions {
   std::span<std::byte> arena = {};            // registered with every communicator
   int zero = 0;                               // parallel.zero: which axes have work on which lanes follows from it
+  bool votes = false;                         // a step updates before the world agrees (post-validation)
   std::string algorithm = {}, protocol = {};  // as NCCL_ALGO and NCCL_PROTO say it; empty: NCCL chooses
   std::string gpu = {};  // names this rank's GPU, in the world: no two ranks may have one. Empty: not checked
 };

@@ -51,7 +51,7 @@ class Expander {
 }  // namespace
 
 Code expand(Code code, const PlanContext& c, const Program&) {
-  if (c.key.kind == StepKind::snapshot) return code;
+  if (!computes(c.key.kind)) return code;
   return Expander(c).run(std::move(code));
 }
 

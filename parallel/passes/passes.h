@@ -23,7 +23,7 @@ Code pipe(Code, const PlanContext&, const Program&);
 Code gather(Code, const PlanContext&, const Program&);
 // Gradients leave: at their last contribution, or (ZeRO-2, 3) once per micro-batch.
 Code reduce(Code, const PlanContext&, const Program&);
-// Tie, norm, agree, update, and the gather of ZeRO-1 and -2.
+// Tie, norm, agree, update, and the gather of ZeRO-1 and -2; or votes in agree's place, and what an undo takes back.
 Code update(Code, const PlanContext&, const Program&);
 // Slices of the state, spread under the forwards.
 Code snapshot(Code, const PlanContext&, const Program&);

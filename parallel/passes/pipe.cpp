@@ -117,7 +117,7 @@ Code pipe(Code code, const PlanContext& c, const Program& p) {
 // Receives stand `receive_ahead` actions before they are needed, in their senders' order: the senders' lists are
 // computed here.
 Code place_pipe(Code code, const PlanContext& c, const Program& p, int receive_ahead) {
-  if (c.mesh.pp == 1 || c.key.kind == StepKind::snapshot) return code;
+  if (c.mesh.pp == 1 || !computes(c.key.kind)) return code;
   const Stages& stages = c.stages;
   Incoming incoming(c, p, stages);
   const Code out = with_sends(code, c, stages);

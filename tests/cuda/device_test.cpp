@@ -202,7 +202,7 @@ TEST_CASE("a note is read after what the lane does before it") {
   Gpu gpu;
   Stream& lane = gpu.device.lane(kPong);
   const Tensor outcome = make_tensor(gpu.arena.data() + 3584, DType::f64, {sizeof(Outcome) / sizeof(double)});
-  auto& page = *new (gpu.device.page().data()) HostPage;
+  StepPage& page = (new (gpu.device.page().data()) HostPage)->steps[1];
   double source = 5;
   const auto later = [](void* to) { *static_cast<double*>(to) = 6; };
   const auto read = [](const void* from, int64_t, Outcome& o) { o.loss_sum = *static_cast<const double*>(from); };

@@ -53,7 +53,7 @@ class Run {
     state.emplace(*rig.device, static_bytes(planned().program));
     initialise_state(planned().program, planned().model, 1, state->bytes());
     state->store();
-    feed.stage_in(rig.staging());
+    feed.stage_in(rig.staging(), staging_turns(rig.planned.program));
     engine.emplace(planned().program, planned().spec, planned().mesh, planned().model,
                    EngineDevices{*rig.device, rig.groups(), feed, nullptr, &stop});
   }

@@ -83,6 +83,20 @@ TEST_CASE("steps as graphs give the same bits") {
   }
 }
 
+TEST_CASE("updates that run ahead of the world on GPUs are those that wait for it") {
+  for (const double clip : {1e9, 1e-3}) {
+    Layout waits = on_gpus({.zero = 1, .accumulation = 2, .pp = 2});
+    waits.dp = 2;
+    waits.schedule = PipelineKind::zb_h2;
+    waits.clip = clip;
+    Layout ahead = waits;
+    ahead.ahead = true;
+    const Outcomes found = run(ahead);
+    compare_bits(run(waits), found);
+    REQUIRE(found.taken_back == (clip == 1e9 ? 0 : kSteps));
+  }
+}
+
 TEST_CASE("GPUs give the same bits again") {
   for (const Layout& l : {Layout{.dp = 2, .zero = 1}, Layout{.tp = 2, .sequence_parallel = true}})
     compare_bits(run(on_gpus(l)), run(on_gpus(l)));

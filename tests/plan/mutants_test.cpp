@@ -123,6 +123,8 @@ TEST_CASE("mutants of many ranks' programs are refused") {
   every_mutant_is_refused({.dp = 2, .zero = 2, .layers = 1, .reduce = Precision::bf16});
   every_mutant_is_refused({.schedule = PipelineKind::zb_h1, .pp = 2, .layers = 2, .microbatches = 3});
   every_mutant_is_refused({.schedule = PipelineKind::zb_v, .pp = 2, .dp = 2, .chunks = 2, .zero = 1, .layers = 4});
+  every_mutant_is_refused({.schedule = PipelineKind::zb_h2, .pp = 2, .dp = 2, .zero = 1, .layers = 2},
+                          {StepKind::train, StepKind::train_ahead, StepKind::undo});
 }
 
 TEST_CASE("mutants of the whole grid are refused", "[.full]") {

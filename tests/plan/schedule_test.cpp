@@ -37,7 +37,7 @@ std::vector<Program> unordered_programs(const Case& c) {
     const Mesh mesh = Mesh::of(c.spec, c.world, rank);
     const PlanContext context{c.spec, mesh, c.model, c.keys[0], stages};
     Program& p = all.emplace_back();
-    make_buckets(p, context, stages, false);
+    make_buckets(p, context, stages, {});
     Code code;
     for (CodePass pass : code_passes())
       code = pass == CodePass(pipe) ? place_pipe(std::move(code), context, p, 0) : pass(std::move(code), context, p);

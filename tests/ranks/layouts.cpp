@@ -10,7 +10,7 @@
 
 #include "app/checkpoints.h"
 #include "app/rig.h"
-#include "app/step_control.h"
+#include "app/step_runner.h"
 #include "app/wire.h"
 #include "core/device/host_image.h"
 #include "core/engine/engine.h"
@@ -74,7 +74,7 @@ std::string wrong_traffic(const Rig& rig) {
   return wrong;
 }
 
-std::vector<StepReport> run_rank(const RunSpec& spec, Exchange& exchange, Assembly& assembly) {
+Outcomes run_rank(const RunSpec& spec, Exchange& exchange, Assembly& assembly) {
   claim_device(spec.device, exchange.rank(), exchange.size());
   Rig rig = open_rig(plan_run(spec, exchange.size(), exchange.rank()), exchange);
   const Planned& p = rig.planned;
@@ -82,18 +82,19 @@ std::vector<StepReport> run_rank(const RunSpec& spec, Exchange& exchange, Assemb
   initialise_state(p.program, p.model, uint64_t(spec.train.seed), state.bytes());
   state.store();
   SequenceFeed feed(p.spec, p.mesh);
-  feed.stage_in(rig.staging());
-  std::vector<StepReport> steps;
+  feed.stage_in(rig.staging(), staging_turns(rig.planned.program));
+  Outcomes out;
   Engine engine(p.program, p.spec, p.mesh, p.model, {*rig.device, rig.groups(), feed});
-  for (int64_t step = 0; step < kSteps; ++step)
-    steps.push_back(engine.step(train_key(p.spec, p.spec.train.global_batch.count, p.mesh.dp),
-                                step_control(spec, step, *spec.train.steps)));
+  const StepSizes sizes(p.spec);
+  StepRunner runner(engine, p, sizes, kSteps, 0);
+  for (int64_t step = 0; step < kSteps; ++step) out.steps.push_back(runner.run(step, step + 1 == kSteps));
+  out.taken_back = runner.taken_back();
   rig.device->drain();
-  assembly.note(wrong_traffic(rig));
+  if (!updates_ahead(p.program)) assembly.note(wrong_traffic(rig));
   state.fetch();
   assembly.add(boxes_of(state_view(p.program, p.model, state.bytes())));
   exchange.all_gather("done");  // nobody unmaps what a peer may still read
-  return steps;
+  return out;
 }
 
 }  // namespace
@@ -108,7 +109,9 @@ std::string Layout::name() const {
                      tied ? " tied" : "", compute == Precision::bf16 ? " bf16" : "",
                      gradients == Precision::bf16 ? " gradients bf16" : "",
                      reduce == Precision::bf16 ? " reduce bf16" : "", layers, kv_heads, vocab, ffn, head_dim,
-                     dropout > 0 ? " dropout" : "", device == DeviceChoice::cuda ? " cuda" : "", graph ? " graph" : "");
+                     dropout > 0 ? " dropout" : "", device == DeviceChoice::cuda ? " cuda" : "",
+                     graph ? " graph" : "") +
+         (ahead ? fmt::format(" ahead, clip {}", clip) : "");
 }
 
 RunSpec spec_of(const Layout& l) {
@@ -139,6 +142,8 @@ RunSpec spec_of(const Layout& l) {
   s.parallel.pp = l.pp;
   s.parallel.pipeline.schedule = l.schedule;
   s.parallel.pipeline.virtual_stages = l.chunks;
+  s.parallel.pipeline.post_validation = l.ahead;
+  s.train.clip = l.clip;
   s.parallel.sequence_parallel = l.sequence_parallel;
   s.parallel.zero = l.zero;
   if (l.zero_shard) s.parallel.zero_shard = l.zero_shard;
@@ -155,20 +160,23 @@ Outcomes run(const Layout& layout) {
   const RunSpec spec = spec_of(layout);
   install_device(spec);
   Assembly assembly;
-  std::vector<std::vector<StepReport>> reports(size_t(layout.ranks()));
+  std::vector<Outcomes> reports(size_t(layout.ranks()));
   run_ranks(
       layout.ranks(),
       [&](Exchange& exchange) { reports[size_t(exchange.rank())] = run_rank(spec, exchange, assembly); },
       std::chrono::seconds(120));
-  for (const auto& of_rank : reports)
+  Outcomes first = std::move(reports[0]);
+  for (size_t rank = 1; rank < reports.size(); ++rank)
     for (size_t step = 0; step < kSteps; ++step) {
-      REQUIRE(std::bit_cast<uint64_t>(of_rank[step].loss) == std::bit_cast<uint64_t>(reports[0][step].loss));
-      REQUIRE(std::bit_cast<uint64_t>(of_rank[step].grad_norm) == std::bit_cast<uint64_t>(reports[0][step].grad_norm));
+      const StepReport &own = reports[rank].steps[step], &theirs = first.steps[step];
+      REQUIRE(std::bit_cast<uint64_t>(own.loss) == std::bit_cast<uint64_t>(theirs.loss));
+      REQUIRE(std::bit_cast<uint64_t>(own.grad_norm) == std::bit_cast<uint64_t>(theirs.grad_norm));
     }
   INFO("held differently by two ranks");
   REQUIRE(assembly.differing() == "");
   REQUIRE(assembly.wrong() == "");
-  return {reports[0], assembly.take()};
+  first.weights = assembly.take();
+  return first;
 }
 
 }  // namespace trainer::test

@@ -22,6 +22,8 @@ struct Layout {
   DeviceChoice device = DeviceChoice::cpu;
   std::string heuristics = {};  // a file, of GPUs; empty: none
   bool graph = false;
+  bool ahead = false;  // every update runs ahead
+  double clip = 1;
   int ranks() const { return tp * pp * dp; }
   std::string name() const;
 };
@@ -32,6 +34,7 @@ RunSpec spec_of(const Layout&);
 struct Outcomes {
   std::vector<StepReport> steps;
   std::map<std::string, std::vector<float>> weights;  // logical tensors, put together from all ranks
+  int64_t taken_back = 0;                             // updates that ran ahead
 };
 inline constexpr int kSteps = 5;
 

@@ -54,6 +54,50 @@ TEST_CASE("agree skips a step that is not finite or has no tokens") {
   REQUIRE(none.factor == 0);
 }
 
+TEST_CASE("agree ends what was refused before") {
+  Record<Outcome> outcome({.loss_sum = 1, .tokens = 1});
+  Record<Control> control({.max_norm = 1});
+  Record<double> verdict(1);
+  run_op(Agree{control, outcome, verdict});
+  REQUIRE(*verdict == 0);
+}
+
+TEST_CASE("trust makes of the tokens what agree makes of a gradient that is not clipped") {
+  for (const double tokens : {1.0, 3.0, 4.0, 1021.0, 4194301.0})
+    for (const double verdict : {0.0, 1.0}) {
+      Record<Outcome> ballot({.tokens = tokens});
+      Record<Control> control({.max_norm = 1, .factor = -1, .skip = -1});
+      Record<double> before(verdict);
+      run_op(Trust{control, ballot, before});
+      REQUIRE(control->factor == agreed({.loss_sum = 1, .tokens = tokens}, kNoClip).factor);
+      REQUIRE(control->skip == int(verdict));
+    }
+  Record<Outcome> nothing;
+  Record<Control> control({.factor = -1, .skip = -1});
+  Record<double> fine(0);
+  run_op(Trust{control, nothing, fine});
+  REQUIRE(control->skip == 1);
+  REQUIRE(control->factor == 0);
+}
+
+TEST_CASE("judge refuses what agree would have clipped or left out, and goes on refusing") {
+  const auto refused = [](const Outcome& world, float max_norm, double before = 0) {
+    Record<Outcome> ballot(world);
+    Record<double> verdict(before);
+    run_op(Judge{verdict, ballot, max_norm});
+    REQUIRE(ballot->refused == *verdict);
+    return ballot->refused;
+  };
+  const Outcome outcome{.loss_sum = 10, .tokens = 4, .norm2 = 64};  // the mean's norm is 2
+  REQUIRE(refused(outcome, kNoClip) == 0);
+  REQUIRE(refused(outcome, 2) == 0);
+  REQUIRE(refused(outcome, 1.999f) == 1);
+  REQUIRE(refused(outcome, 2, 1) == 1);
+  REQUIRE(refused({.loss_sum = 1, .tokens = 1, .norm2 = NAN, .nonfinite = 1}, kNoClip) == 1);
+  REQUIRE(refused({.loss_sum = NAN, .tokens = 1}, kNoClip) == 1);
+  REQUIRE(refused({}, 1) == 0);  // no tokens: nothing was updated
+}
+
 TEST_CASE("a note is read when the lane gets there, and adds to the outcome") {
   Record<Outcome> outcome({.loss_sum = 1, .stop_requested = 2});
   Record<NotePage> page;

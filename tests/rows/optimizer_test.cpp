@@ -115,3 +115,15 @@ TEST_CASE("the squared norm counts a gradient that is not finite, wherever it st
       REQUIRE(outcome->nonfinite == 4);
     }
 }
+
+TEST_CASE("what an update is about to change is set aside, unless there is none") {
+  for (const int64_t n : kSizes)
+    for (const int skip : {0, 1}) {
+      const Buffer from = random_buffer(DType::f32, {n}, 1);
+      Buffer to = random_buffer(DType::f32, {n}, 2);
+      const Values wanted = skip ? to.values() : from.values();
+      Record<Control> control({.skip = skip});
+      run_op(SetAside{to, from, control});
+      require_close(to, wanted, {0, 0});
+    }
+}

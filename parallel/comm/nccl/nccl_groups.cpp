@@ -9,7 +9,7 @@ NcclGroups::NcclGroups(Exchange& exchange, const Mesh& mesh, const Stages& stage
     : mesh_(mesh),
       stages_(stages),
       traffic_(traffic),
-      plan_(plan_nccl(mesh, stages, options.zero)),
+      plan_(plan_nccl(mesh, stages, options.zero, options.votes)),
       world_(exchange.size() == 1 ? nullptr : NcclWorld::open(exchange, options, int(plan_.splits.size()))) {
   if (!world_) return;
   try {

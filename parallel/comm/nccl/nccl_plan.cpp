@@ -11,7 +11,7 @@ using Use = std::pair<Axis, Lane>;
 
 // The world's own communicator comes first. Blocks sum and gather over tp; a reduce sums what tp and kv hold alike,
 // then over the replicas; weights are gathered after an update, or before their use.
-std::vector<Use> uses(int zero) {
+std::vector<Use> uses(int zero, bool votes) {
   std::vector<Use> u{{Axis::world, Lane::compute},
                      {Axis::tp, Lane::compute},
                      {Axis::tp, Lane::reduce},
@@ -19,6 +19,7 @@ std::vector<Use> uses(int zero) {
                      {Axis::tied, Lane::reduce}};
   if (zero == 0) u.push_back({Axis::dp, Lane::reduce});
   else u.insert(u.end(), {{Axis::shard, Lane::gather}, {Axis::shard, Lane::reduce}, {Axis::replica, Lane::reduce}});
+  if (votes) u.push_back({Axis::world, Lane::vote});
   return u;
 }
 
@@ -49,15 +50,15 @@ Division division(const std::vector<Mesh>& all, const Stages& stages, Axis axis)
   return d;
 }
 
-void plan_axes(NcclPlan& plan, const Mesh& mesh, const Stages& stages, int zero) {
+void plan_axes(NcclPlan& plan, const Mesh& mesh, const Stages& stages, const std::vector<Use>& uses) {
   const std::vector<Mesh> all = all_ranks(mesh);
   std::map<std::pair<Lane, Division>, int> opened;
-  for (const Use& use : uses(zero)) {
+  for (const Use& use : uses) {
     const auto [axis, lane] = use;
     Division d = division(all, stages, axis);
     if (std::all_of(d.begin(), d.end(), [](const auto& of) { return of.first < 0; })) continue;
     const bool in = d[size_t(mesh.rank())].first >= 0;
-    const int next = axis == Axis::world ? NcclPlan::kWorld : int(plan.splits.size());
+    const int next = axis == Axis::world && lane == Lane::compute ? NcclPlan::kWorld : int(plan.splits.size());
     const auto [at, is_new] = opened.try_emplace({lane, std::move(d)}, next);
     plan.axes[use] = at->second;
     if (!is_new || next == NcclPlan::kWorld) continue;
@@ -100,9 +101,9 @@ void plan_pipes(NcclPlan& plan, const Mesh& mesh, const Stages& stages) {
 
 }  // namespace
 
-NcclPlan plan_nccl(const Mesh& mesh, const Stages& stages, int zero) {
+NcclPlan plan_nccl(const Mesh& mesh, const Stages& stages, int zero, bool votes) {
   NcclPlan plan;
-  plan_axes(plan, mesh, stages, zero);
+  plan_axes(plan, mesh, stages, uses(zero, votes));
   plan_pipes(plan, mesh, stages);
   return plan;
 }

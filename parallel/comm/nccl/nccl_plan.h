@@ -28,8 +28,9 @@ struct NcclPlan {
   std::map<Pipe, int> pipes;
 };
 
-// For axes that have several ranks, on the lanes where they communicate under `zero`, and for the pipes between
-// neighbouring positions. Pairs of stages that have no stage in common come from one split.
-NcclPlan plan_nccl(const Mesh&, const Stages&, int zero);
+// For axes that have several ranks, on the lanes where they communicate under `zero`, and the world's votes where there
+// are any, and for the pipes between neighbouring positions. Pairs of stages that have no stage in common come from one
+// split.
+NcclPlan plan_nccl(const Mesh&, const Stages&, int zero, bool votes = false);
 
 }  // namespace trainer
