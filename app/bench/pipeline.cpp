@@ -53,7 +53,6 @@ RunSpec spec_of(const Pipe& pipe, int stages) {
   s.parallel.pipeline.schedule = pipe.schedule;
   s.parallel.pipeline.virtual_stages = pipe.chunks;
   s.device.kind = DeviceChoice::cpu;
-  s.device.threads = 1;
   return s;
 }
 
@@ -61,13 +60,13 @@ RunSpec spec_of(const Pipe& pipe, int stages) {
 RunSpec computing_spec(const Pipe& pipe, int stages) {
   RunSpec s = spec_of(pipe, stages);
   ModelSpec& m = s.model;
-  m.num_layers = 8;
+  m.num_layers = 4;
   m.hidden_size = 384;
   m.num_heads = m.num_kv_heads = 6;
   m.head_dim = 64;
   m.ffn_hidden_size = 1024;
   m.vocab_size = 512;
-  m.max_seq_len = s.data.seq_len = 256;
+  m.max_seq_len = s.data.seq_len = 128;
   s.train.global_batch.count = 8;
   return s;
 }
@@ -107,7 +106,7 @@ class SleepingBlock final : public Block {
   std::array<double, kVerbs.size()> seconds_{};
 };
 
-// What instructions took in a run of one rank a replica.
+// What instructions took in a run of one rank.
 class TimedBlocks final : public Durations {
  public:
   double of(const Mesh&, const Instr& i) const override {
@@ -152,14 +151,37 @@ Control control_of(int64_t step) {
   return {.step = step, .seed = 1, .lr = 1e-4f, .bias1 = 1, .bias2 = 1, .max_norm = 1, .factor = 0, .skip = 0};
 }
 
-// A rank's steps, in step with the others; returns the median of the timed ones.
-double median_step(Engine& engine, Device& device, Exchange& exchange, const PlanKey& key, int steps) {
+struct Prepared {  // of a rank
+  Rig rig;
+  RandomFeed feed;
+  Engine engine;
+  Prepared(Planned planned, Exchange& exchange)
+      : rig(open_rig(std::move(planned), exchange)),
+        feed(rig.planned.spec),
+        engine(rig.planned.program, rig.planned.spec, rig.planned.mesh, rig.planned.model,
+               {*rig.device, rig.groups(), feed}) {
+    HostImage state(*rig.device, static_bytes(rig.planned.program));
+    initialise_state(rig.planned.program, rig.planned.model, 1, state.bytes());
+    state.store();
+  }
+  const Plan& plan(const PlanKey& key) const { return *find_plan(rig.planned.program, key); }
+  void step(const PlanKey& key, int step) {
+    engine.step(key, control_of(step));
+    rig.device->drain();
+  }
+};
+
+using Aside = std::function<void(int step)>;  // what a rank does before each of its steps
+
+// A rank's steps, in step with the others, each after `aside`; returns the median of the timed ones.
+double median_step(Prepared& rank, Exchange& exchange, const PlanKey& key, int steps, const Aside& aside) {
   std::vector<double> seconds;
   for (int step = 0; step <= steps; ++step) {
+    exchange.all_gather("aside");
+    aside(step);
     exchange.all_gather("begin");
     const auto begin = Clock::now();
-    engine.step(key, control_of(step));
-    device.drain();
+    rank.step(key, step);
     if (step > 0) seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }
   std::sort(seconds.begin(), seconds.end());
@@ -167,24 +189,14 @@ double median_step(Engine& engine, Device& device, Exchange& exchange, const Pla
 }
 
 // What the host takes to issue an instruction, in seconds.
-double issue_seconds(Engine& engine, Device& device, Exchange& exchange, const PlanKey& key, size_t instructions) {
+double issue_seconds(Prepared& rank, Exchange& exchange, const PlanKey& key) {
   exchange.all_gather("issue");
   const auto begin = Clock::now();
-  engine.issue_plan(key, control_of(0));
+  rank.engine.issue_plan(key, control_of(0));
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  device.drain();
-  return seconds / double(instructions);
+  rank.rig.device->drain();
+  return seconds / double(rank.plan(key).code.size());
 }
-
-struct Prepared {  // of a rank
-  Rig rig;
-  RandomFeed feed;
-  Prepared(Planned planned, Exchange& exchange) : rig(open_rig(std::move(planned), exchange)), feed(rig.planned.spec) {
-    HostImage state(*rig.device, static_bytes(rig.planned.program));
-    initialise_state(rig.planned.program, rig.planned.model, 1, state.bytes());
-    state.store();
-  }
-};
 
 struct Measured {
   double step = 0;   // the slowest rank's median
@@ -203,20 +215,21 @@ double clocked(const RunSpec& spec, const Planned& p, const PlanKey& key, const 
   return clock_world(world_of_stages(spec, p.model, p.mesh, stages), key, durations).makespan;
 }
 
-Measured measure_steps(const RunSpec& spec, int steps, const std::function<void(Planned&)>& change) {
+struct Changes {
+  std::function<void(Planned&)> plan = [](Planned&) {};
+  std::function<Aside(int rank)> aside = [](int) { return [](int) {}; };
+};
+Measured measure_steps(const RunSpec& spec, int steps, const Changes& changes) {
   const int ranks = int(spec.parallel.pp);
   const Shared<Measured> of_ranks(static_cast<size_t>(ranks));
   run_forked(ranks, [&](Exchange& exchange) {
     Planned planned = plan_run(spec, ranks, exchange.rank());
-    change(planned);
+    changes.plan(planned);
     Prepared rank(std::move(planned), exchange);
-    const Planned& p = rank.rig.planned;
-    Engine engine(p.program, p.spec, p.mesh, p.model, {*rank.rig.device, rank.rig.groups(), rank.feed});
-    const PlanKey key = train_key(p.spec, p.spec.train.global_batch.count, 1);
-    Device& device = *rank.rig.device;
+    const PlanKey key = train_key(spec, spec.train.global_batch.count, 1);
     Measured& own = of_ranks.values()[exchange.rank()];
-    own.step = median_step(engine, device, exchange, key, steps);
-    own.issue = issue_seconds(engine, device, exchange, key, find_plan(p.program, key)->code.size());
+    own.step = median_step(rank, exchange, key, steps, changes.aside(exchange.rank()));
+    own.issue = issue_seconds(rank, exchange, key);
     exchange.all_gather("over");
   });
   Measured most;
@@ -234,60 +247,68 @@ std::vector<BenchRow> sleeping(const Pipe& pipe, int stages_count, const Pipelin
   const Planned p = plan_run(spec, stages_count, 0);
   const Stages stages(spec, p.model, find_schedule(spec.parallel.pipeline), key.microbatches);
   const UniformDurations durations(stages, p.model, {.f = each, .b = each, .w = each, .recompute = each});
-  const Measured found = measure_steps(spec, o.steps, [&](Planned& planned) {
+  const auto fall_asleep = [&](Planned& planned) {
     for (size_t b = 0; b < planned.model.blocks.size(); ++b) {
       const Stages::Place at = stages.owner(stages.position_of(int(b)));
       const Instr like{.verb = Verb::forward, .chunk = int16_t(at.chunk), .block = int16_t(b)};
       auto& block = planned.model.blocks[b];
       block = std::make_unique<SleepingBlock>(std::move(block), durations, planned.mesh.at_stage(at.stage), like);
     }
-  });
+  };
+  const Measured found = measure_steps(spec, o.steps, {.plan = fall_asleep});
   return rows_of(spec, found, clocked(spec, p, key, durations));
 }
 
-// Blocks timed in two replicas at once, as two stages will share the memory.
-TimedBlocks time_blocks(int steps) {
-  RunSpec spec = computing_spec(kPipes[1], 1);
-  spec.parallel.dp = 2;
-  spec.train.global_batch.count *= 2;
-  spec.log.trace = true;
-  const PlanKey key = train_key(spec, spec.train.global_batch.count, 2);
-  const Planned p = plan_run(spec, 2, 0);
-  const Plan& plan = *find_plan(p.program, key);
-  const size_t n = plan.code.size();
-  const Shared<Span> spans(n * size_t(steps));
-  run_forked(2, [&](Exchange& exchange) {
-    Prepared rank(plan_run(spec, 2, exchange.rank()), exchange);
-    const Planned& own = rank.rig.planned;
-    Engine engine(own.program, own.spec, own.mesh, own.model, {*rank.rig.device, rank.rig.groups(), rank.feed});
-    for (int step = 0; step <= steps; ++step) {
-      engine.step(key, control_of(step));
-      rank.rig.device->drain();
-      if (step > 0 && exchange.rank() == 0) std::ranges::copy(engine.spans(key), spans.values() + n * size_t(step - 1));
-    }
-    exchange.all_gather("over");
-  });
-  TimedBlocks times;
-  for (int step = 0; step < steps; ++step)
-    times.add(plan, {spans.values() + n * size_t(step), spans.values() + n * size_t(step + 1)}, 1.0 / steps);
-  return times;
-}
+// Blocks timed in steps of a world of one, whose spans are kept.
+class BlockTimer {
+ public:
+  BlockTimer(const RunSpec& alone, const PlanKey& key, Span* spans)
+      : rank_(plan_run(alone, 1, 0), alone_), key_(key), spans_(spans) {}
+  void step(int step) {
+    rank_.step(key_, step);
+    if (step > 0) spans_ = std::ranges::copy(rank_.engine.spans(key_), spans_).out;
+  }
 
-std::vector<BenchRow> computing(const Pipe& pipe, const TimedBlocks& times, int steps) {
+ private:
+  SoloExchange alone_;
+  Prepared rank_;
+  const PlanKey key_;
+  Span* spans_;
+};
+
+// Before each step of the pipeline both ranks time the blocks, each with half the micro-batches of the whole model: as
+// two stages will, they share the memory, and the speed of the machine drifts.
+std::vector<BenchRow> computing(const Pipe& pipe, int steps) {
   const RunSpec spec = computing_spec(pipe, 2);
   const PlanKey key = train_key(spec, spec.train.global_batch.count, 1);
   const Planned p = plan_run(spec, 2, 0);
-  return rows_of(spec, measure_steps(spec, steps, [](Planned&) {}), clocked(spec, p, key, times));
+  RunSpec alone = computing_spec({PipelineKind::one_f_one_b, 1}, 1);
+  alone.train.global_batch.count /= 2;
+  alone.log.trace = true;
+  const PlanKey alone_key = train_key(alone, alone.train.global_batch.count, 1);
+  const Planned whole = plan_run(alone, 1, 0);
+  const Plan& plan = *find_plan(whole.program, alone_key);
+  const size_t n = plan.code.size(), of_rank = n * size_t(steps);
+  const Shared<Span> spans(2 * of_rank);
+  const auto time_blocks = [&](int rank) -> Aside {
+    auto timer = std::make_shared<BlockTimer>(alone, alone_key, spans.values() + of_rank * size_t(rank));
+    return [timer](int step) { timer->step(step); };
+  };
+  const Measured found = measure_steps(spec, steps, {.aside = time_blocks});
+  TimedBlocks times;
+  for (Span* s = spans.values(); s != spans.values() + 2 * of_rank; s += n) times.add(plan, {s, s + n}, 0.5 / steps);
+  return rows_of(spec, found, clocked(spec, p, key, times));
 }
 
 }  // namespace
 
 std::vector<BenchRow> bench_pipeline(const PipelineBenchOptions& o) {
-  choose_device(bench_spec("cpu", "fp32"));
+  RunSpec device = bench_spec("cpu", "fp32");
+  device.device.threads = 1;  // a rank has a core: two workers on it would spin for each other
+  choose_device(device);
   std::vector<BenchRow> rows;
   if (o.compute) {
-    const TimedBlocks times = time_blocks(o.steps);
-    for (const Pipe& pipe : kPipes) std::ranges::copy(computing(pipe, times, o.steps), std::back_inserter(rows));
+    for (const Pipe& pipe : kPipes) std::ranges::copy(computing(pipe, o.steps), std::back_inserter(rows));
     return rows;
   }
   for (int stages : o.stages)
