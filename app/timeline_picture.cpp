@@ -159,7 +159,8 @@ Fill fill_of(Verb verb, int chunk, bool whole) {
     case Verb::gather:
     case Verb::reduce:
     case Verb::tie: return Fill::collective;
-    case Verb::agree: return Fill::agreement;
+    case Verb::agree:
+    case Verb::vote: return Fill::agreement;
     default: return Fill::other;
   }
 }
