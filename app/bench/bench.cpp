@@ -110,7 +110,9 @@ void add_bench_commands(CLI::App& app, int& exit_code) {
         c.add_option("--milliseconds", o.milliseconds, "a stage's forward takes, and each half of its backward")
             ->capture_default_str();
         c.add_option("--steps", o.steps, "steps to time, after one that warms up")->capture_default_str();
-        c.add_flag("--compute", o.compute, "a real model on two stages, in place of blocks that sleep");
+        auto* ahead = c.add_flag("--ahead", o.ahead, "with post-validation: from step to step, without a wait between");
+        c.add_flag("--compute", o.compute, "a real model on two stages, in place of blocks that sleep")
+            ->excludes(ahead);
       },
       bench_pipeline);
   auto* comm = bench->add_subcommand("comm", "collectives between local processes, beside the memory's bandwidth");

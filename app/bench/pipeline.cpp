@@ -188,6 +188,21 @@ double median_step(Prepared& rank, Exchange& exchange, const PlanKey& key, int s
   return seconds[seconds.size() / 2];
 }
 
+// From step to step, where each is begun before the one before it is agreed on.
+double step_ahead(Prepared& rank, Exchange& exchange, const PlanKey& key, int steps) {
+  exchange.all_gather("begin");
+  rank.engine.begin(key, control_of(0));
+  auto first = Clock::now(), last = first;
+  for (int step = 1; step <= steps + 1; ++step) {
+    rank.engine.begin(key, control_of(step));
+    rank.engine.finish();
+    (step == 1 ? first : last) = Clock::now();
+  }
+  rank.engine.finish();
+  rank.rig.device->drain();
+  return std::chrono::duration<double>(last - first).count() / steps;
+}
+
 // What the host takes to issue an instruction, in seconds.
 double issue_seconds(Prepared& rank, Exchange& exchange, const PlanKey& key) {
   exchange.all_gather("issue");
@@ -204,15 +219,17 @@ struct Measured {
 };
 
 std::vector<BenchRow> rows_of(const RunSpec& spec, const Measured& found, double clocked) {
-  const std::string name = fmt::format("{}, {} stages, {} micro-batches", find_schedule(spec.parallel.pipeline).name,
-                                       spec.parallel.pp, spec.train.global_batch.count);
+  const PipelineSpec& pipe = spec.parallel.pipeline;
+  const std::string name = fmt::format("{}, {} stages, {} micro-batches{}", find_schedule(pipe).name, spec.parallel.pp,
+                                       spec.train.global_batch.count, pipe.post_validation ? ", ahead" : "");
   return {{name, 1e3 * found.step, "ms", 1e3 * clocked},
           {"  the host's time for an instruction", 1e6 * found.issue, "us", std::nullopt}};
 }
 
 double clocked(const RunSpec& spec, const Planned& p, const PlanKey& key, const Durations& durations) {
   const std::vector<Program> stages = make_stage_programs({spec, p.model, p.mesh.size(), {key}});
-  return clock_world(world_of_stages(spec, p.model, p.mesh, stages), key, durations).makespan;
+  const Timeline t = clock_world(world_of_stages(spec, p.model, p.mesh, stages), key, durations);
+  return key.kind == StepKind::train_ahead ? t.span : t.makespan;
 }
 
 struct Changes {
@@ -226,9 +243,11 @@ Measured measure_steps(const RunSpec& spec, int steps, const Changes& changes) {
     Planned planned = plan_run(spec, ranks, exchange.rank());
     changes.plan(planned);
     Prepared rank(std::move(planned), exchange);
-    const PlanKey key = train_key(spec, spec.train.global_batch.count, 1);
+    const PlanKey key = usual_key(spec, 1);
     Measured& own = of_ranks.values()[exchange.rank()];
-    own.step = median_step(rank, exchange, key, steps, changes.aside(exchange.rank()));
+    own.step = key.kind == StepKind::train_ahead
+                   ? step_ahead(rank, exchange, key, steps)
+                   : median_step(rank, exchange, key, steps, changes.aside(exchange.rank()));
     own.issue = issue_seconds(rank, exchange, key);
     exchange.all_gather("over");
   });
@@ -241,8 +260,9 @@ Measured measure_steps(const RunSpec& spec, int steps, const Changes& changes) {
 }
 
 std::vector<BenchRow> sleeping(const Pipe& pipe, int stages_count, const PipelineBenchOptions& o) {
-  const RunSpec spec = spec_of(pipe, stages_count);
-  const PlanKey key = train_key(spec, spec.train.global_batch.count, 1);
+  RunSpec spec = spec_of(pipe, stages_count);
+  spec.parallel.pipeline.post_validation = o.ahead;
+  const PlanKey key = usual_key(spec, 1);
   const double each = o.milliseconds * 1e-3;
   const Planned p = plan_run(spec, stages_count, 0);
   const Stages stages(spec, p.model, find_schedule(spec.parallel.pipeline), key.microbatches);
