@@ -15,8 +15,8 @@ if(TRAINER_SANITIZE)
 endif()
 
 find_program(CCACHE ccache)
-if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+if(CCACHE)  # CCACHE_DEPEND: what it does not know yet is not preprocessed first
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1 ${CCACHE})
 endif()
 
 # A library of one room: trainer_library(NAME SOURCES... LIBS...)
