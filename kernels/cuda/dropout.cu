@@ -30,13 +30,13 @@ struct DropoutRows {
 
   __device__ Held load(const At& at) const {
     return {cuda::load<V>(x.at(at), at.count), base ? cuda::load<V>(base.at(at), at.count) : Pack<T, V>{},
-            rows[at.row]};
+            load_one(rows + at.row)};
   }
   __device__ void store(const At& at, const Held& held) const {
     Floats<V> to = floats(held.x);
     const Floats<V> onto = floats(held.base);
-    const uint64_t index = uint64_t(held.row * columns + at.column), seeded = key ^ control->seed;
-    const auto step = uint64_t(control->step);
+    const uint64_t index = uint64_t(held.row * columns + at.column), seeded = key ^ load_one(&control->seed);
+    const auto step = uint64_t(load_one(&control->step));
     if constexpr (V == 1) {
       const Philox4 draw = philox(seeded, index / 4, step);
       const uint32_t low = index & 1 ? draw.word[1] : draw.word[0], high = index & 1 ? draw.word[3] : draw.word[2];

@@ -90,8 +90,8 @@ __global__ void __launch_bounds__(1024) norm_kernel(NormRows<T> a) {
   team_sum(squares, warps[1]);
   const float rstd = rsqrtf(squares[0] / columns + a.epsilon);
   if (lane == 0 && own) {
-    a.rstd[row] = rstd;
-    if constexpr (kCentred) a.mean[row] = mean[0];
+    store_one(a.rstd + row, rstd);
+    if constexpr (kCentred) store_one(a.mean + row, mean[0]);
   }
   T* y = a.y.at(n, group);
   each(again, [&](int v, const Pack<T, V>& pack) {

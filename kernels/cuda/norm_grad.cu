@@ -1,8 +1,8 @@
 // RmsNormGrad and LayerNormGrad: bytes moved are the ideal, d_y, x, d_residual and d_x once, and beside them the sums
 // for the weight. A block of threads walks down a piece of the rows; a lane keeps the same columns in every row, so it
 // sums their share of the weight's gradient in registers. The kNormPartials blocks of rows are cut into up to kPieces
-// pieces each, so that the whole chip works; their sums are added up in order by a second kernel (384 rows of f32 at
-// most, of 3072 or more).
+// pieces each, so that the whole chip works; their sums are added up in order by a second kernel (256 rows of f32 at
+// most, of 2048 or more).
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/norm.cuh"
@@ -37,8 +37,8 @@ struct NormGradRow {
     d_y = a.d_y.at(n, group);
     d_residual = a.d_residual ? a.d_residual.at(n, group) : nullptr;
     d_x = a.d_x.at(n, group);
-    mean = kCentred ? a.mean[row] : 0;
-    rstd = a.rstd[row];
+    mean = kCentred ? load_one(a.mean + row) : 0;
+    rstd = load_one(a.rstd + row);
   }
   // sums += of g * x_hat and of g, where g = d_y * weight; the first `count` columns' shares of the weight's and the
   // bias's gradient.
@@ -83,7 +83,7 @@ __device__ __forceinline__ void add_teams(float* to, const float* own, float* sh
       const float total = (t > 0 ? *at : 0) + own[i];
       const int column = (lane + i / V * team) * V + i % V;
       if (t < last) *at = total;
-      else if (column < columns) to[column] = total;
+      else if (column < columns) store_one(to + column, total);
     }
   }
 }
@@ -103,8 +103,8 @@ __global__ void __launch_bounds__(kMostLanes) norm_grad_kernel(NormGradRows<T> a
   float weight_sum[kHold * V] = {}, bias_sum[kCentred ? kHold * V : 1] = {};
   for (int v = lane + kHold * team; v < all; v += team)  // beyond what the lanes hold: summed in memory
     for (int i = 0; i < count(v); ++i) {
-      d_weight[v * V + i] = 0;
-      if constexpr (kCentred) d_bias[v * V + i] = 0;
+      store_one(&d_weight[v * V + i], 0.0f);
+      if constexpr (kCentred) store_one(&d_bias[v * V + i], 0.0f);
     }
 
   int turn = 0;
@@ -125,9 +125,15 @@ __global__ void __launch_bounds__(kMostLanes) norm_grad_kernel(NormGradRows<T> a
       if (const int v = lane + h * team; v < vectors)
         row.sum_up(floats(xs[h]), floats(d_ys[h]), values(a.weight, v), sums, weight_sum + h * V,
                    bias_sum + (kCentred ? h * V : 0));
-    for (int v = lane + kHold * team; v < vectors; v += team)
+    for (int v = lane + kHold * team; v < vectors; v += team) {
+      for (const float* to : {d_weight, d_bias})  // what sum_up adds to here is not in registers
+        if (to) {
+          cu_loads(to + v * V, size_t(count(v)) * sizeof(float));
+          cu_stores(to + v * V, size_t(count(v)) * sizeof(float));
+        }
       row.sum_up(values(row.x, v), values(row.d_y, v), values(a.weight, v), sums, d_weight + v * V,
                  kCentred ? d_bias + v * V : nullptr, count(v));
+    }
     team_sum(sums, warps[turn]);
     const float along = sums[0] / float(columns), level = kCentred ? sums[kSums - 1] / float(columns) : 0;
     const auto finish = [&](int v, const Floats<V>& value, const Floats<V>& d) {
@@ -151,8 +157,8 @@ __global__ void __launch_bounds__(256) add_pieces_kernel(float* to, const float*
   if (column >= columns) return;
   const float* at = from + blockIdx.y * pieces * columns + column;
   float sum = 0;
-  for (int p = 0; p < pieces; ++p) sum += at[p * columns];
-  to[blockIdx.y * columns + column] = sum;
+  for (int p = 0; p < pieces; ++p) sum += load_one(at + p * columns);
+  store_one(&to[blockIdx.y * columns + column], sum);
 }
 
 template <class Op>

@@ -38,17 +38,17 @@ __global__ void __launch_bounds__(kNormThreads) squared_norm_kernel(double* sums
     }
   }
   const double sum = block_sum((chain[0] + chain[1]) + (chain[2] + chain[3]), warps);
-  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+  if (threadIdx.x == 0) store_one(sums + blockIdx.x, sum);
 }
 
 __global__ void __launch_bounds__(kNormThreads) norm_outcome_kernel(Outcome* outcome, const double* sums, int pieces) {
   CU_SHARED(double, warps, [kNormThreads / kWarp]);
   double part = 0;
-  for (int p = int(threadIdx.x); p < pieces; p += kNormThreads) part += sums[p];
+  for (int p = int(threadIdx.x); p < pieces; p += kNormThreads) part += load_one(sums + p);
   const double sum = block_sum(part, warps);
   if (threadIdx.x != 0) return;
-  outcome->norm2 += sum;
-  if (!(sum - sum == 0)) outcome->nonfinite += 1;  // a NaN, or infinite
+  store_one(&outcome->norm2, load_one(&outcome->norm2) + sum);
+  if (!(sum - sum == 0)) store_one(&outcome->nonfinite, load_one(&outcome->nonfinite) + 1);  // a NaN, or infinite
 }
 
 template <int V, class G>
@@ -69,7 +69,9 @@ struct AdamWSpan {
             cuda::load<V>(v + at.column, at.count), cuda::load<V>(g + at.column, at.count)};
   }
   __device__ void store(const At& at, const Held& held) const {
+    cu_loads(&control->skip, sizeof control->skip);
     if (control->skip) return;
+    cu_loads(control, 4 * sizeof(float));  // fields of one struct: nvcc loads some of them together
     const float factor = control->factor, rate = control->lr / control->bias1, unbias2 = 1 / control->bias2;
     const float decay = 1 - control->lr * weight_decay;
     Floats<V> w = floats(held.master), m1 = floats(held.m), v1 = floats(held.v);
@@ -105,7 +107,7 @@ struct SetAsideSpan {
   const Control* control;
   __device__ Held load(const At& at) const { return cuda::load<V>(from + at.column, at.count); }
   __device__ void store(const At& at, const Held& held) const {
-    if (!control->skip) store_floats(to + at.column, floats(held), at.count);
+    if (!load_one(&control->skip)) store_floats(to + at.column, floats(held), at.count);
   }
 };
 

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kRopeThreads)
     low[h] = load<V>(at + h * 2 * pairs);
     high[h] = load<V>(at + h * 2 * pairs + pairs);
   }
-  const auto position = float(angles.positions ? int64_t(angles.positions[row]) : row % angles.seq_len);
+  const auto position = float(angles.positions ? int64_t(load_one(angles.positions + row)) : row % angles.seq_len);
   Floats<V> sine, cosine;
 #pragma unroll
   for (int i = 0; i < V; ++i) {

@@ -1,5 +1,6 @@
-// Values as they lie in memory and as floats. A pack is what one access moves: 16 bytes where the memory is aligned to
-// it.
+// Values as they lie in global memory and as floats. A pack is what one access moves: 16 bytes where the memory is
+// aligned to it. Here the emulated device counts bytes: kernels whose count is tested (tests/cuda/moved_bytes_test.cpp)
+// access global memory by these functions, or say cu_loads and cu_stores themselves.
 #pragma once
 #include <cstring>
 
@@ -54,6 +55,7 @@ inline constexpr int kWideOfTwo = sizeof(A) < sizeof(B) ? kWide<B> : kWide<A>;
 // then each value is an access of its own.
 template <int V, bool kAligned = true, class T>
 __device__ __forceinline__ Pack<T, V> load(const T* p, int count = V) {
+  cu_loads(p, size_t(count) * sizeof(T));
   Pack<T, V> pack;
   if constexpr (V > 1)
     if (!kAligned || count < V) {
@@ -69,6 +71,7 @@ __device__ __forceinline__ Pack<T, V> load(const T* p, int count = V) {
 }
 template <int V, bool kAligned = true, class T>
 __device__ __forceinline__ void store(T* p, const Pack<T, V>& pack, int count = V) {
+  cu_stores(p, size_t(count) * sizeof(T));
   if constexpr (V > 1)
     if (!kAligned || count < V) {
       using Value = typename WordOf<sizeof(T)>::type;
@@ -80,6 +83,18 @@ __device__ __forceinline__ void store(T* p, const Pack<T, V>& pack, int count = 
       return;
     }
   *reinterpret_cast<decltype(Pack<T, V>::word)*>(p) = pack.word;
+}
+
+// A value of any type.
+template <class T>
+__device__ __forceinline__ T load_one(const T* p) {
+  cu_loads(p, sizeof(T));
+  return *p;
+}
+template <class T>
+__device__ __forceinline__ void store_one(T* p, T value) {
+  cu_stores(p, sizeof(T));
+  *p = value;
 }
 
 template <int V>

@@ -16,4 +16,7 @@ template <class... P, class... A>
 inline void cu_launch(void (*k)(P...), dim3 g, dim3 b, size_t smem, cudaStream_t s, A... a) {
   k<<<g, b, smem, s>>>(static_cast<P>(a)...);
 }
+// So many bytes at p, in global memory, are loaded, stored: what the emulated device counts.
+__device__ __forceinline__ void cu_loads(const void*, size_t) {}
+__device__ __forceinline__ void cu_stores(const void*, size_t) {}
 #define CU_FUNC_SMEM(k, bytes) cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes))

@@ -18,5 +18,7 @@ inline void cu_launch(const char* name, void (*k)(P...), dim3 g, dim3 b, size_t 
   std::tuple<P...> args(static_cast<P>(a)...);
   cuemu::enqueue_kernel(name, reinterpret_cast<const void*>(k), g, b, smem, s, [=] { std::apply(k, args); });
 }
+inline void cu_loads(const void* p, size_t bytes) { cuemu::count_loaded(p, bytes); }
+inline void cu_stores(const void* p, size_t bytes) { cuemu::count_stored(p, bytes); }
 #define CU_FUNC_SMEM(k, bytes) \
   cudaFuncSetAttribute(reinterpret_cast<const void*>(k), cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes))
