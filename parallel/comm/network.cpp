@@ -103,7 +103,25 @@ Port::Port(const Network& network, Lane lane)
   check_ucx(ucx_, ucx_.ucp_worker_get_efd(worker, &ready_), "worker");
 }
 
-Port::~Port() { ucx_.ucp_worker_destroy(ucp_worker_h(worker_)); }
+Port::~Port() {
+  close_connections();
+  ucx_.ucp_worker_destroy(ucp_worker_h(worker_));
+}
+
+// Where the world failed, messages are still on their way, and no worker may be destroyed under them.
+void Port::close_connections() {
+  ucp_request_param_t by_force{};
+  by_force.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  by_force.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  std::vector<void*> closing;
+  for (const auto& [remote, peer] : peers_)
+    if (void* request = peer->end ? ucx_.ucp_ep_close_nbx(peer->end, &by_force) : nullptr; UCS_PTR_IS_PTR(request))
+      closing.push_back(request);
+  for (void* request : closing) {
+    while (ucx_.ucp_request_check_status(request) == UCS_INPROGRESS) ucx_.ucp_worker_progress(ucp_worker_h(worker_));
+    ucx_.ucp_request_free(request);
+  }
+}
 
 std::string Port::introduction() const {
   ucp_address_t* address = nullptr;

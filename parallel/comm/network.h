@@ -60,6 +60,7 @@ class Port {
   enum class Kind : uint64_t;  // of a message
   static uint64_t tag_of(Kind, int from, Lane);
   Peer& peer(const RemotePort&);
+  void close_connections();
   Transfer* take(const RemotePort&, const MessageHeader&, bool sends);
   // A request, or null where it is done at once.
   void* send(const RemotePort& to, Kind, const void* bytes, size_t count);

@@ -35,6 +35,7 @@ class HostsRank : public TestRank {
         {std::string(name_of(lane)), slot, slot, 0}, lane, lane, traffic().entry(Axis::world, lane)};
     return std::make_unique<HostsComm>(world(), network_, group, host_spans(group, hosts_), place);
   }
+  Port& port() { return network_.port(Lane::compute); }
   // What draining the lanes throws; told to the others, as a run does.
   std::string error(Exchange& exchange) {
     try {
@@ -160,6 +161,31 @@ TEST_CASE("a rank that gives up, and an abort from another thread, end all waits
       expect(double(now() - when) < 5e8, "took longer than it should");
     });
   }
+}
+
+TEST_CASE("a world that fails while a message is half received is taken down") {
+  run_ranks(2, [](Exchange& exchange) {
+    HostsRank rank(exchange, Hosts{0, 1});
+    const auto comm = rank.comm();
+    comm->barrier(rank.lane());
+    rank.drain();  // connected
+    const Tensor bytes = rank.take(DType::u8, 4 << 20);
+    const MessageHeader header{.bytes = bytes.bytes(), .part_bytes = bytes.bytes()};
+    const RemotePort other{1 - rank.rank(), Lane::compute};
+    if (rank.rank() == 1) {
+      rank.port().begin_send(other, header, static_cast<std::byte*>(bytes.data));
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      exchange.leave("disk full");
+      return std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the other goes while this end is open
+    }
+    Port::Transfer* half = rank.port().begin_receive(other, header, static_cast<std::byte*>(bytes.data));
+    try {
+      rank.port().wait(half, "world");
+      expect(false, "the message arrived");
+    } catch (const Error& e) {
+      expect(std::string(e.what()).find("disk full") != std::string::npos, e.what());
+    }
+  });
 }
 
 TEST_CASE("a message to a rank whose connection broke while another was awaited waits for the word of why") {
