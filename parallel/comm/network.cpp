@@ -6,8 +6,10 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <condition_variable>
 #include <cstdlib>
 #include <exception>
+#include <mutex>
 #include <thread>
 
 #include "core/base/error.h"
@@ -22,6 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{10};
+constexpr milliseconds kAttendance{20};
 constexpr int kNoticeAfter = 20;  // ticks
 constexpr milliseconds kWordOfDeath{1000};
 
@@ -103,25 +106,7 @@ Port::Port(const Network& network, Lane lane)
   check_ucx(ucx_, ucx_.ucp_worker_get_efd(worker, &ready_), "worker");
 }
 
-Port::~Port() {
-  close_connections();
-  ucx_.ucp_worker_destroy(ucp_worker_h(worker_));
-}
-
-// Where the world failed, messages are still on their way, and no worker may be destroyed under them.
-void Port::close_connections() {
-  ucp_request_param_t by_force{};
-  by_force.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  by_force.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  std::vector<void*> closing;
-  for (const auto& [remote, peer] : peers_)
-    if (void* request = peer->end ? ucx_.ucp_ep_close_nbx(peer->end, &by_force) : nullptr; UCS_PTR_IS_PTR(request))
-      closing.push_back(request);
-  for (void* request : closing) {
-    while (ucx_.ucp_request_check_status(request) == UCS_INPROGRESS) ucx_.ucp_worker_progress(ucp_worker_h(worker_));
-    ucx_.ucp_request_free(request);
-  }
-}
+Port::~Port() { ucx_.ucp_worker_destroy(ucp_worker_h(worker_)); }
 
 std::string Port::introduction() const {
   ucp_address_t* address = nullptr;
@@ -179,6 +164,7 @@ Port::Transfer* Port::take(const RemotePort& peer, const MessageHeader& header, 
 }
 
 Port::Transfer* Port::begin_send(const RemotePort& to, const MessageHeader& header, const std::byte* bytes) {
+  const std::lock_guard lock(busy_);
   Transfer* t = take(to, header, true);
   t->head = send(to, Kind::head, &t->header, sizeof t->header);
   if (header.part_bytes) t->body = send(to, Kind::body, bytes, header.part_bytes);
@@ -187,6 +173,7 @@ Port::Transfer* Port::begin_send(const RemotePort& to, const MessageHeader& head
 }
 
 Port::Transfer* Port::begin_receive(const RemotePort& from, const MessageHeader& expected, std::byte* bytes) {
+  const std::lock_guard lock(busy_);
   peer(from);
   Transfer* t = take(from, expected, false);
   t->head = receive(from, Kind::head, &t->found, sizeof t->found);
@@ -195,6 +182,7 @@ Port::Transfer* Port::begin_receive(const RemotePort& from, const MessageHeader&
 }
 
 void Port::wait(Transfer* t, const std::string& group) {
+  const std::lock_guard lock(busy_);
   await(t->head, *t, group);
   if (!t->sends) {
     ++peer(t->peer).had;
@@ -205,10 +193,17 @@ void Port::wait(Transfer* t, const std::string& group) {
 }
 
 void Port::flush(const std::string& group) {
+  const std::lock_guard lock(busy_);
   const ucp_request_param_t plain{};
   Transfer all{{network_.world().rank(), lane_}, true, {}, {}, nullptr, nullptr};
   all.head = under_way(ucx_.ucp_worker_flush_nbx(ucp_worker_h(worker_), &plain), all.peer.rank, "flush");
   await(all.head, all, group);
+}
+
+void Port::attend() {
+  const std::unique_lock lock(busy_, std::try_to_lock);
+  // What is under way has memory that its lane takes back where it fails.
+  if (lock && free_.size() == transfers_.size()) ucx_.ucp_worker_progress(ucp_worker_h(worker_));
 }
 
 void Port::await(void*& request, Transfer& t, const std::string& group) {
@@ -299,14 +294,44 @@ Network::Network(Exchange& exchange, const ShmWorld& world, const std::string& a
     check(introductions && introductions->size() == kLanes, Exit::rank, "[ucx] a rank's addresses are none");
     introductions_.push_back(*std::move(introductions));
   }
+  attendant_ = std::jthread([this](const std::stop_token& over) { attend(over); });
+}
+
+// A connection is made by both ends in turn: without this, one whose lane has gone on, and waits elsewhere for the
+// other, would leave it waiting for the connection.
+void Network::attend(const std::stop_token& over) {
+  std::mutex none;
+  std::condition_variable_any tick;
+  std::unique_lock lock(none);
+  while (!tick.wait_for(lock, over, kAttendance, [&] { return over.stop_requested(); }))
+    for (const auto& port : ports_)
+      if (port) port->attend();
 }
 
 Network::~Network() {
-  try {
-    if (!world_.failed() && std::uncaught_exceptions() == 0) exchange_.all_gather("network over");
-  } catch (const std::exception&) {}  // a rank that failed waits for nobody
+  const bool over = is_over();
+  attendant_ = {};
+  if (!over) {
+    // UCX 1.13 ends the process when it destroys a worker under a message half on its way or a connection half made.
+    static auto* const abandoned = new std::vector<std::unique_ptr<Port>>;
+    static std::mutex ranks_are_threads_in_tests;
+    const std::lock_guard lock(ranks_are_threads_in_tests);
+    for (auto& port : ports_) abandoned->push_back(std::move(port));
+    return;
+  }
   for (auto& port : ports_) port.reset();
   ucx().ucp_cleanup(ucp_context_h(context_));
+}
+
+// A rank that failed waits for nobody.
+bool Network::is_over() const {
+  if (world_.failed() || std::uncaught_exceptions() > 0) return false;
+  try {
+    exchange_.all_gather("network over");
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 std::string own_address_towards(const std::string& address) {

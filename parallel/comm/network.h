@@ -1,12 +1,14 @@
-// Messages between ranks of several hosts, over UCX. A rank has a port per lane, used by that lane's thread only: all
-// progress is made there, within waits. docs/communication.md
+// Messages between ranks of several hosts, over UCX. A rank has a port per lane, used by that lane's thread: progress is
+// made there, within waits, and by an attendant while nothing is under way. docs/communication.md
 #pragma once
 #include <array>
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "parallel/comm/shm_world.h"
@@ -51,7 +53,8 @@ class Port {
   // another operation; and when the peer in turn waits for one that this rank has not sent. Of the latter two it says
   // what each does.
   void wait(Transfer*, const std::string& group);
-  void flush(const std::string& group);  // what was sent arrives though this port makes no more progress
+  void flush(const std::string& group);  // what was sent has left
+  void attend();                         // makes progress where the lane's thread is not at it
 
   std::string introduction() const;  // where others find it
 
@@ -60,7 +63,6 @@ class Port {
   enum class Kind : uint64_t;  // of a message
   static uint64_t tag_of(Kind, int from, Lane);
   Peer& peer(const RemotePort&);
-  void close_connections();
   Transfer* take(const RemotePort&, const MessageHeader&, bool sends);
   // A request, or null where it is done at once.
   void* send(const RemotePort& to, Kind, const void* bytes, size_t count);
@@ -77,6 +79,7 @@ class Port {
   const Ucx& ucx_;
   const Lane lane_;
   const int spins_;
+  std::mutex busy_;  // a public function is at work
   void* worker_ = nullptr;
   int ready_ = -1;  // readable when there may be progress
   std::map<RemotePort, std::unique_ptr<Peer>> peers_;
@@ -91,6 +94,7 @@ class Network {
   // Error(rank) where UCX is missing or does not start.
   Network(Exchange&, const ShmWorld&, const std::string& address);
   // Where nothing has failed it waits for the other ranks: nobody closes a connection that another still reads from.
+  // Otherwise ports stay open until the process ends.
   ~Network();
   Port& port(Lane lane) { return *ports_[size_t(lane)]; }
   const ShmWorld& world() const { return world_; }
@@ -98,11 +102,15 @@ class Network {
   const std::string& introduction(const RemotePort& p) const { return introductions_[size_t(p.rank)][size_t(p.lane)]; }
 
  private:
+  bool is_over() const;  // for all ranks, in order
+  void attend(const std::stop_token&);
+
   Exchange& exchange_;
   const ShmWorld& world_;
   void* context_ = nullptr;
   std::array<std::unique_ptr<Port>, kLanes> ports_;
   std::vector<std::vector<std::string>> introductions_;  // by rank and lane
+  std::jthread attendant_;
 };
 
 // The address of this host from which `address` is reached; empty: it is not.

@@ -20,7 +20,6 @@ namespace trainer {
   X(ucp_worker_progress)         \
   X(ucp_worker_flush_nbx)        \
   X(ucp_ep_create)               \
-  X(ucp_ep_close_nbx)            \
   X(ucp_tag_send_nbx)            \
   X(ucp_tag_recv_nbx)            \
   X(ucp_request_check_status)    \

@@ -11,6 +11,13 @@
 
 namespace trainer {
 
+// What a wait may take longer where ThreadSanitizer watches.
+#if defined(__SANITIZE_THREAD__)
+constexpr int kPatience = 4;
+#else
+constexpr int kPatience = 1;
+#endif
+
 inline void run_ranks(int n, const std::function<void(Exchange&)>& rank_main,
                       std::chrono::seconds limit = std::chrono::seconds(30)) {
   ThreadWorld world(n);
