@@ -102,6 +102,8 @@ class Device {
   virtual std::span<std::byte>
   arena() = 0;  // addresses that only a CPU's host may use: see upload, core/device/host_image.h
   virtual std::span<std::byte> page() = 0;  // kPageBytes, aligned to 64
+  // More such memory, zeroes, until the device is closed.
+  virtual std::span<std::byte> more_page(size_t bytes) = 0;
   // Between host memory and the arena; the host waits. At the start, for a checkpoint, to look for an error: never in a
   // step. REQUIRES: no lane uses these bytes.
   virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;

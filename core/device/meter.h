@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/device/comm.h"
 
@@ -51,6 +52,7 @@ class MeterDevice final : public Device {
   Stream& lane(Lane l) override { return streams_[size_t(l)]; }
   std::span<std::byte> arena() override { return {}; }
   std::span<std::byte> page() override { return page_; }
+  std::span<std::byte> more_page(size_t bytes) override { return more_.emplace_back(bytes); }
   void upload(std::byte*, std::span<const std::byte>) override {}
   void download(std::span<std::byte>, const std::byte*) override {}
   void wait(Event) override {}
@@ -62,6 +64,7 @@ class MeterDevice final : public Device {
   MeterCounts counts_;
   std::array<MeterStream, kLanes> streams_;
   alignas(64) std::array<std::byte, kPageBytes> page_{};
+  std::vector<std::vector<std::byte>> more_;
 };
 
 // A communicator that writes its calls down: in the counts by its axis ("pp"), in the trace by its name ("act 0>1").

@@ -24,16 +24,6 @@ bool tells_host(const Instr& i) {
   return i.verb == Verb::agree || (i.verb == Verb::vote && Ballot(i.slice) == Ballot::outcome);
 }
 
-// The lane writes the time when it gets here.
-void stamp(Stream& lane, int64_t& at) {
-  int64_t* const place = &at;
-  lane.submit(
-      [](Stream&, const void* args) {
-        **static_cast<int64_t* const*>(args) = std::chrono::steady_clock::now().time_since_epoch().count();
-      },
-      &place, sizeof place);
-}
-
 void add_stop(const void* flag, int64_t, Outcome& outcome) {
   outcome.stop_requested += static_cast<const std::atomic<int>*>(flag)->load(std::memory_order_relaxed) != 0;
 }
@@ -49,15 +39,14 @@ Engine::Engine(const Program& program, const RunSpec& spec, const Mesh& mesh, co
       to_(to),
       base_(base_of(to.device)),
       pages_(*reinterpret_cast<HostPage*>(to.device.page().data())) {
-  check(!spec.log.trace || to.device.kind() != DeviceKind::cuda, Exit::spec,
-        "log.trace: the lanes of a GPU are not traced yet; remove it, or set device.kind=cpu");
   for (const auto& block : model.blocks) layouts_.push_back(block->layout());
   for (const Bucket& bucket : program.buckets) shared_.push_back(shared_runs(bucket, model));
   for (const auto& [key, plan] : program.plans) {
     Prepared& p = prepared_[{key.kind, key.microbatches, key.seq_len}];
     p.plan = &plan;
     p.views = resolve(plan, program, model, layouts_, base_);
-    p.stamps.resize(spec.log.trace ? plan.code.size() : 0);
+    if (spec.log.trace)
+      p.stamps = {reinterpret_cast<Stamps*>(to.device.more_page(plan.code.size() * sizeof(Stamps)).data()), plan.code.size()};
     done_.resize(std::max(done_.size(), plan.code.size()));
   }
 }
@@ -117,9 +106,9 @@ void Engine::issue_plan(const PlanKey& key, const Control& control) {
     for (int l = 0; l < kLanes; ++l)
       if (instr.seam >> l & 1) lane.wait(before[size_t(l)]);
     for (uint32_t w = instr.waits[0]; w < instr.waits[1]; ++w) lane.wait(done_[p.plan->edges[w]]);
-    if (!p.stamps.empty()) stamp(lane, p.stamps[id].begin);
+    if (!p.stamps.empty()) launch(lane, Stamp{&p.stamps[id].begin});
     issue({p, instr, id, key, control, lane});
-    if (!p.stamps.empty()) stamp(lane, p.stamps[id].end);
+    if (!p.stamps.empty()) launch(lane, Stamp{&p.stamps[id].end});
     if (p.views.awaited[id]) done_[id] = lane.record();
     if (tells_host(instr)) agreed_ = lane.record_for_host();
   }

@@ -59,12 +59,12 @@ class Engine {
 
  private:
   struct Stamps {
-    int64_t begin = 0, end = 0;  // nanoseconds of a steady clock
+    int64_t begin = 0, end = 0;  // nanoseconds of the device's clock
   };
   struct Prepared {
     const Plan* plan;
     ResolvedPlan views;
-    mutable std::vector<Stamps> stamps;  // by instruction; empty: not traced
+    std::span<Stamps> stamps = {};  // by instruction; empty: not traced
     bool issued = false;
     std::unique_ptr<Graph> graph = nullptr;
     Event agreed = {};      // of the graph

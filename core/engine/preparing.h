@@ -18,6 +18,7 @@ class OneLane final : public Device {
   Stream& lane(Lane) override { return stream_; }
   std::span<std::byte> arena() override { return device_.arena(); }
   std::span<std::byte> page() override { return device_.page(); }
+  std::span<std::byte> more_page(size_t bytes) override { return device_.more_page(bytes); }
   void upload(std::byte* to, std::span<const std::byte> from) override { device_.upload(to, from); }
   void download(std::span<std::byte> to, const std::byte* from) override { device_.download(to, from); }
   void wait(Event e) override { device_.wait(e); }
@@ -57,6 +58,7 @@ class PreparingDevice final : public Device {
   }
   std::span<std::byte> arena() override { return device_.arena(); }
   std::span<std::byte> page() override { return device_.page(); }
+  std::span<std::byte> more_page(size_t bytes) override { return device_.more_page(bytes); }
   void upload(std::byte*, std::span<const std::byte>) override {}
   void download(std::span<std::byte>, const std::byte*) override {}
   void wait(Event) override {}

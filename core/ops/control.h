@@ -85,6 +85,14 @@ struct Tell {
   Cost cost() const { return {}; }
 };
 
+// *at = the time when the lane gets here, in nanoseconds of the device's clock. `at` is in host memory that the device
+// reaches.
+struct Stamp {
+  static constexpr const char* kName = "stamp";
+  int64_t* at = nullptr;
+  Cost cost() const { return {}; }
+};
+
 // control.factor and control.skip from the outcome. verdict, which may be empty, becomes 0: what was refused before is
 // over.
 struct Agree {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "kernels/cpu/kernels.h"
@@ -16,6 +17,8 @@ void run(Stream&, const Note& op) {
 }
 
 void run(Stream&, const Tell& op) { *op.page = *data_as<const Outcome>(op.outcome); }
+
+void run(Stream&, const Stamp& op) { *op.at = std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 // The norm that is clipped is that of the mean loss's gradient. A step without a single token changes nothing.
 void run(Stream&, const Agree& op) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <vector>
 
 #include "core/device/device.h"
 
@@ -30,6 +31,7 @@ class CpuDevice final : public Device {
   Stream& lane(Lane) override;
   std::span<std::byte> arena() override { return arena_; }
   std::span<std::byte> page() override { return page_; }
+  std::span<std::byte> more_page(size_t bytes) override { return more_.emplace_back(bytes); }
   void upload(std::byte* to, std::span<const std::byte> from) override { std::copy(from.begin(), from.end(), to); }
   void download(std::span<std::byte> to, const std::byte* from) override { std::copy_n(from, to.size(), to.begin()); }
   // Rethrows what a command threw; the commands behind it were skipped.
@@ -42,6 +44,7 @@ class CpuDevice final : public Device {
   LaneThread& thread(Lane);
   std::span<std::byte> arena_;
   alignas(64) std::array<std::byte, kPageBytes> page_{};
+  std::vector<std::vector<std::byte>> more_;
   ScratchMap scratch_;
   CpuOptions options_;
   std::unique_ptr<Pool> pool_;                             // of the compute lane

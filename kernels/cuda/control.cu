@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/kernels.h"
+#include "ptx.h"
 
 namespace trainer::cuda {
 namespace {
@@ -13,6 +14,8 @@ constexpr int kOutcomeValues = sizeof(Outcome) / sizeof(double);
 __global__ void add_outcome(double* outcome, const double* note) {
   if (threadIdx.x < kOutcomeValues) outcome[threadIdx.x] += note[threadIdx.x];
 }
+
+__global__ void stamp(int64_t* at) { *at = int64_t(ptx::global_timer()); }
 
 // The norm that is clipped is that of the mean loss's gradient. A step without a single token changes nothing.
 __global__ void agree(Control* control, const Outcome* outcome, double* verdict) {
@@ -58,6 +61,8 @@ void run(Stream& stream, const Note& op) {
 void run(Stream& stream, const Tell& op) {
   cudaMemcpyAsync(op.page, op.outcome.data, sizeof(Outcome), cudaMemcpyDeviceToHost, stream_of(stream));
 }
+
+void run(Stream& stream, const Stamp& op) { CU_LAUNCH(stamp, dim3(1), dim3(1), 0, stream_of(stream), op.at); }
 
 void run(Stream& stream, const Agree& op) {
   CU_LAUNCH(agree, dim3(1), dim3(1), 0, stream_of(stream), data_as<Control>(op.control), data_as<Outcome>(op.outcome),

@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/cuda/cuda_error.h"
 
@@ -23,6 +24,12 @@ cudaEvent_t open_event() {
   cudaEvent_t event = nullptr;
   check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
   return event;
+}
+
+std::byte* pin(size_t bytes) {
+  void* page = nullptr;
+  check_cuda(cudaHostAlloc(&page, bytes, cudaHostAllocDefault), "pinning a page");
+  return static_cast<std::byte*>(page);
 }
 
 class CudaGraph final : public Graph {
@@ -115,9 +122,7 @@ void CudaStream::finish() { check_cuda(cudaStreamSynchronize(stream_), "waiting 
 CudaDevice::CudaDevice(std::span<std::byte> arena, const ScratchMap& scratch, const CudaOptions& options)
     : arena_(arena), scratch_(scratch), options_(options) {
   check_cuda(cudaSetDevice(options.device), "choosing the device");
-  void* page = nullptr;
-  check_cuda(cudaHostAlloc(&page, kPageBytes, cudaHostAllocDefault), "pinning a page");
-  page_ = static_cast<std::byte*>(page);
+  page_ = pin(kPageBytes);
   fence_ = open_event();
 }
 
@@ -133,6 +138,13 @@ CudaDevice::~CudaDevice() {
   for (auto& lane : lanes_) lane.reset();
   cudaEventDestroy(fence_);
   cudaFreeHost(page_);
+  for (std::byte* more : more_) cudaFreeHost(more);
+}
+
+std::span<std::byte> CudaDevice::more_page(size_t bytes) {
+  std::byte* const more = more_.emplace_back(pin(bytes));
+  std::memset(more, 0, bytes);
+  return {more, bytes};
 }
 
 CudaStream& CudaDevice::stream(Lane lane) {

@@ -10,6 +10,7 @@ namespace trainer::cuda {
 void run(Stream&, const Begin&);
 void run(Stream&, const Note&);
 void run(Stream&, const Tell&);
+void run(Stream&, const Stamp&);
 void run(Stream&, const Agree&);
 void run(Stream&, const Trust&);
 void run(Stream&, const Judge&);

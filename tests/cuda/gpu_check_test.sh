@@ -25,7 +25,9 @@ contains out.txt "set LLMC"
 for row in "small-gpt2 *qkv forward" "small-llama *B=1 T=32 H=2/1 D=64 backward" "small-gpt2 *the layer" "small-llama *tokens per second, best"; do
   grep -qE "^$row" out.txt || { cat out.txt; fail "no row '$row' in the table"; }
 done
-[ -s check/trace-small-gpt2.json ] || fail "no timeline"
+for timeline in small-gpt2 step-launches step-graph; do
+  [ -s check/trace-$timeline.json ] || fail "no timeline $timeline"
+done
 python3 -c 'import json; r = json.load(open("check/result.json")); assert len(r["parts"]) == 12, len(r["parts"]); json.load(open("check/trace-small-gpt2.json"))'
 
 # What has passed is not run again, unless it is named.

@@ -21,8 +21,9 @@ times_add_up gpu-gpt2
 contains gpu-gpt2/metrics.jsonl '"kind":"eval","step":12'
 
 # Steps as CUDA graphs: the same run to the last bit, also where it begins as a graph again after a kill.
-graph=("${gpu[@]}" device.cuda_graph=true)
+graph=("${gpu[@]}" device.cuda_graph=true log.trace=true)
 expect 0 "$trainer" --config gpt2.yaml "${graph[@]}" log.dir=graph
+contains graph/trace.json '"name":"forward'
 diff <(series gpu-gpt2) <(series graph) || fail "other losses with graphs"
 times_add_up graph
 code=0

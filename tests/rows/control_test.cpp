@@ -36,6 +36,14 @@ TEST_CASE("begin writes the control block and clears the outcome") {
     REQUIRE(x == 0);
 }
 
+TEST_CASE("a stamp is the time when the lane gets there") {
+  Record<int64_t> first(0), second(0);
+  run_op(Stamp{&*first});
+  run_op(Stamp{&*second});
+  REQUIRE(*first > 0);
+  REQUIRE(*second >= *first);
+}
+
 TEST_CASE("agree divides by the tokens and clips the norm of the mean gradient") {
   const Outcome outcome{.loss_sum = 10, .tokens = 4, .norm2 = 64};  // the mean's norm is 8 / 4 = 2
   REQUIRE(agreed(outcome, kNoClip).factor == 0.25f);
