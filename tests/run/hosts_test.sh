@@ -7,6 +7,7 @@ host_of=(0 0 1 2)
 net() { echo "trainer-$$-$1"; }  # the namespace of a host, or of the bridge between them
 # Not `ip -n`, which also remounts / and so needs it to be a mount.
 inside() { nsenter --net="/var/run/netns/$(net "$1")" "${@:2}"; }
+mountpoint -q /run/netns && was_mounted=1 || was_mounted=0  # the first `ip netns add` mounts it, and nothing unmounts it
 if ! ip netns add "$(net bridge)" 2> /dev/null; then
   echo "skipped: no network namespaces (needs root and iproute2)"
   exit 0
@@ -14,6 +15,7 @@ fi
 clean() {
   local name
   for name in bridge $(seq 0 $((hosts - 1))); do ip netns del "$(net "$name")" 2> /dev/null || true; done
+  [ $was_mounted = 1 ] || [ -n "$(ls -A /run/netns)" ] || umount /run/netns
   rm -rf "$work"
 }
 trap clean EXIT
