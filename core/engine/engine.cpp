@@ -45,8 +45,10 @@ Engine::Engine(const Program& program, const RunSpec& spec, const Mesh& mesh, co
     Prepared& p = prepared_[{key.kind, key.microbatches, key.seq_len}];
     p.plan = &plan;
     p.views = resolve(plan, program, model, layouts_, base_);
-    if (spec.log.trace)
-      p.stamps = {reinterpret_cast<Stamps*>(to.device.more_page(plan.code.size() * sizeof(Stamps)).data()), plan.code.size()};
+    if (spec.log.trace) {
+      const size_t n = plan.code.size();
+      p.stamps = {reinterpret_cast<Stamps*>(to.device.more_page(n * sizeof(Stamps)).data()), n};
+    }
     done_.resize(std::max(done_.size(), plan.code.size()));
   }
 }

@@ -26,12 +26,6 @@ cudaEvent_t open_event() {
   return event;
 }
 
-std::byte* pin(size_t bytes) {
-  void* page = nullptr;
-  check_cuda(cudaHostAlloc(&page, bytes, cudaHostAllocDefault), "pinning a page");
-  return static_cast<std::byte*>(page);
-}
-
 class CudaGraph final : public Graph {
  public:
   explicit CudaGraph(cudaGraphExec_t graph) : graph_(graph) {}
@@ -122,7 +116,7 @@ void CudaStream::finish() { check_cuda(cudaStreamSynchronize(stream_), "waiting 
 CudaDevice::CudaDevice(std::span<std::byte> arena, const ScratchMap& scratch, const CudaOptions& options)
     : arena_(arena), scratch_(scratch), options_(options) {
   check_cuda(cudaSetDevice(options.device), "choosing the device");
-  page_ = pin(kPageBytes);
+  page_ = more_page(kPageBytes);
   fence_ = open_event();
 }
 
@@ -137,14 +131,14 @@ CudaDevice::~CudaDevice() {
     if (lane) cudaStreamSynchronize(static_cast<cudaStream_t>(lane->native()));
   for (auto& lane : lanes_) lane.reset();
   cudaEventDestroy(fence_);
-  cudaFreeHost(page_);
-  for (std::byte* more : more_) cudaFreeHost(more);
+  for (void* page : pinned_) cudaFreeHost(page);
 }
 
 std::span<std::byte> CudaDevice::more_page(size_t bytes) {
-  std::byte* const more = more_.emplace_back(pin(bytes));
-  std::memset(more, 0, bytes);
-  return {more, bytes};
+  void*& page = pinned_.emplace_back();
+  check_cuda(cudaHostAlloc(&page, bytes, cudaHostAllocDefault), "pinning a page");
+  std::memset(page, 0, bytes);
+  return {static_cast<std::byte*>(page), bytes};
 }
 
 CudaStream& CudaDevice::stream(Lane lane) {

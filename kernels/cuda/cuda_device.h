@@ -74,7 +74,7 @@ class CudaDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::cuda; }
   Stream& lane(Lane) override;
   std::span<std::byte> arena() override { return arena_; }
-  std::span<std::byte> page() override { return {page_, kPageBytes}; }
+  std::span<std::byte> page() override { return page_; }
   std::span<std::byte> more_page(size_t bytes) override;
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void download(std::span<std::byte> to, const std::byte* from) override;
@@ -95,8 +95,8 @@ class CudaDevice final : public Device {
   const std::span<std::byte> arena_;
   const ScratchMap scratch_;
   const CudaOptions options_;
-  std::byte* page_ = nullptr;     // pinned
-  std::vector<std::byte*> more_;  // pinned
+  std::vector<void*> pinned_;  // every page
+  std::span<std::byte> page_;
   cudaEvent_t fence_ = nullptr;
   LaneMask kept_ = 0;                                      // lanes whose work is being kept
   std::array<std::unique_ptr<CudaStream>, kLanes> lanes_;  // opened when first used

@@ -329,9 +329,7 @@ bool Network::is_over() const {
   try {
     exchange_.all_gather("network over");
     return true;
-  } catch (const std::exception&) {
-    return false;
-  }
+  } catch (const std::exception&) { return false; }
 }
 
 std::string own_address_towards(const std::string& address) {

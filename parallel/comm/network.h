@@ -1,5 +1,5 @@
-// Messages between ranks of several hosts, over UCX. A rank has a port per lane, used by that lane's thread: progress is
-// made there, within waits, and by an attendant while nothing is under way. docs/communication.md
+// Messages between ranks of several hosts, over UCX. A rank has a port per lane, used by that lane's thread: progress
+// is made there, within waits, and by an attendant while nothing is under way. docs/communication.md
 #pragma once
 #include <array>
 #include <deque>
@@ -54,7 +54,7 @@ class Port {
   // what each does.
   void wait(Transfer*, const std::string& group);
   void flush(const std::string& group);  // what was sent has left
-  void attend();                         // makes progress where the lane's thread is not at it
+  void attend();                         // makes progress while nothing is under way
 
   std::string introduction() const;  // where others find it
 
