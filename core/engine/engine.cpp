@@ -1,5 +1,6 @@
 #include "core/engine/engine.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -298,35 +299,24 @@ void Engine::agree(const Call& call) {
   launch(call.lane, Tell{&page().outcome, outcome()});
 }
 
-// One launch per run of parameters that decay alike.
 void Engine::update(const Call& call) {
   const Bucket& bucket = program_.buckets[size_t(call.instr.bucket)];
-  const bool all = spec_.parallel.zero == 0;
   const auto state = [&](Role r) { return updated(call, find(call, SlotClass::state, int(r))); };
-  const Tensor weight = state(Role::weight), master = state(Role::master), m = state(Role::moment1),
-               v = state(Role::moment2), g = updated(call, final_gradient(call));
-  const int64_t first = all ? 0 : owned_elements(call.instr.bucket).begin;
-  const int64_t end = first + m.elements();
+  const Tensor weight = state(Role::weight), master = state(Role::master);
+  const int64_t first = spec_.parallel.zero == 0 ? 0 : owned_elements(call.instr.bucket).begin;
   const OptimizerSpec& o = spec_.optimizer;
-  for (size_t k = 0; k < bucket.params.size();) {
-    const bool decays = model_.params[bucket.params[k]].decays;
-    const int64_t lo = std::max(first, bucket.begin[k]);
-    while (k < bucket.params.size() && model_.params[bucket.params[k]].decays == decays) ++k;
-    const int64_t hi = std::min(end, k < bucket.params.size() ? bucket.begin[k] : bucket.size);
-    if (lo >= hi) continue;
-    const auto cut = [&](const Tensor& t) { return t ? flat_part(t, lo - first, hi - first) : t; };
-    AdamW op{.master = cut(master ? master : weight),
-             .weight = master ? cut(weight) : Tensor{},
-             .m = cut(m),
-             .v = cut(v),
-             .g = cut(g),
-             .control = control()};
-    op.beta1 = float(o.betas[0]);
-    op.beta2 = float(o.betas[1]);
-    op.epsilon = float(o.eps);
-    op.weight_decay = decays ? float(o.weight_decay) : 0;
-    launch(call.lane, op);
-  }
+  AdamW op{.master = master ? master : weight,
+           .weight = master ? weight : Tensor{},
+           .m = state(Role::moment1),
+           .v = state(Role::moment2),
+           .g = updated(call, final_gradient(call)),
+           .control = control()};
+  op.beta1 = float(o.betas[0]);
+  op.beta2 = float(o.betas[1]);
+  op.epsilon = float(o.eps);
+  op.weight_decay = float(o.weight_decay);
+  op.decayed = std::clamp<int64_t>(bucket.decayed - first, 0, op.m.elements());
+  if (op.m.elements() > 0) launch(call.lane, op);
 }
 
 void Engine::snapshot(const Call& call) {

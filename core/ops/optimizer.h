@@ -13,12 +13,13 @@ struct SquaredNorm {
 
 // Decoupled weight decay (Loshchilov, Hutter 2019), bias correction as in Adam (Kingma, Ba 2015):
 //   g' = g * control.factor;  m = b1 m + (1 - b1) g';  v = b2 v + (1 - b2) g'^2
-//   w = w (1 - lr decay) - lr (m / bias1) / (sqrt(v / bias2) + epsilon)
+//   w = w (1 - lr decay) - lr (m / bias1) / (sqrt(v / bias2) + epsilon),  decay: weight_decay before element `decayed`, then 0
 // master, m, v f32; g f32 or bf16; weight bf16 (a rounded copy of master) or empty (master is the weight). control.skip: no change.
 struct AdamW {
   static constexpr const char* kName = "adamw";
   Tensor master, weight, m, v, g, control;
   float beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f, weight_decay = 0;
+  int64_t decayed = 0;
   Cost cost() const {
     return {12.0 * double(master.elements()), 2.0 * double(master.bytes() + m.bytes() + v.bytes()) + double(g.bytes() + (weight ? weight.bytes() : 0))};
   }

@@ -1,5 +1,6 @@
 #include "core/plan/buckets.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -25,6 +26,16 @@ std::vector<std::pair<ParamId, Holders>> holders_of(const Model& model, const St
       all[it->second].second.stages.insert(stages.stage_of(int(b)));
     }
   return all;
+}
+
+// Those that decay first, so that a bucket is updated in one go.
+void place_params(Bucket& b, const Model& model) {
+  std::stable_partition(b.params.begin(), b.params.end(), [&](ParamId id) { return model.params[id].decays; });
+  for (const ParamId id : b.params) {
+    b.begin.push_back(b.size);
+    b.size += model.params[id].local.elements();
+    if (model.params[id].decays) b.decayed = b.size;
+  }
 }
 
 class StateMaker {
@@ -81,15 +92,13 @@ void make_buckets(Program& p, const PlanContext& c, const Stages& stages, StateC
       p.buckets.back().reduce = dtype_of(c.spec.precision.reduce);
       on.emplace_back();
     }
-    Bucket& b = p.buckets[it->second];
-    b.params.push_back(id);
-    b.begin.push_back(b.size);
-    b.size += c.model.params[id].local.elements();
+    p.buckets[it->second].params.push_back(id);
     on[it->second].insert(holders.stages.begin(), holders.stages.end());
   }
   StateMaker state(p, c, stages);
   for (size_t b = 0; b < p.buckets.size(); ++b) {
     Bucket& k = p.buckets[b];
+    place_params(k, c.model);
     k.padded = (k.size + c.mesh.shards - 1) / c.mesh.shards * c.mesh.shards;
     if (on[b].contains(c.mesh.stage)) state.bucket(int(b), copies);
   }

@@ -78,6 +78,7 @@ struct Bucket {
   std::vector<ParamId> params;
   std::vector<int64_t> begin;
   int64_t size = 0, padded = 0;
+  int64_t decayed = 0;  // elements of parameters that decay: they come first
   Axis shard = Axis::shard, replica = Axis::replica;
   Cut cut = Cut::flat;
   DType reduce = DType::f32;

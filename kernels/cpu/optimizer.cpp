@@ -20,14 +20,14 @@ struct AdamWStep {
   float beta1, beta2, epsilon;
   float rate;     // lr / bias1
   float unbias2;  // 1 / bias2
-  float decay;    // 1 - lr * weight_decay
+  float decay;    // 1 - lr * weight_decay, of what decays
 };
 template <class G>
 struct AdamWSpan {
   float *master, *m, *v;
   const G* g;
   bf16* weight;  // or nullptr
-  size_t count;
+  size_t count, decayed;
 };
 
 }  // namespace trainer::cpu
@@ -70,7 +70,8 @@ void adamw(const AdamWStep& a, const AdamWSpan<G>& span) {
     const V m = hn::MulAdd(beta1, load(span.m + i, part), hn::Mul(rest1, g));
     const V v = hn::MulAdd(beta2, load(span.v + i, part), hn::Mul(rest2, hn::Mul(g, g)));
     const V step = hn::Div(hn::Mul(rate, m), hn::Add(hn::Sqrt(hn::Mul(v, unbias2)), epsilon));
-    const V w = hn::MulSub(decay, load(span.master + i, part), step);
+    const auto decays = hn::FirstN(DF(), i < span.decayed ? span.decayed - i : 0);
+    const V w = hn::MulSub(hn::IfThenElse(decays, decay, set(1)), load(span.master + i, part), step);
     store(m, span.m + i, part);
     store(v, span.v + i, part);
     store(w, span.master + i, part);
@@ -130,9 +131,12 @@ void run(Stream& stream, const AdamW& op) {
                          control.lr / control.bias1,
                          1 / control.bias2,
                          1 - control.lr * op.weight_decay};
+    const float* all = data_as<const float>(op.master);
     for_spans<5>(stream, {op.master, op.m, op.v, op.g, op.weight}, [&](auto s) {
+      const int64_t decayed = op.decayed - (s.template as<float>(0) - all);
       kernel(step, AdamWSpan<G>{s.template as<float>(0), s.template as<float>(1), s.template as<float>(2),
-                                s.template as<const G>(3), s.template as<bf16>(4), s.count});
+                                s.template as<const G>(3), s.template as<bf16>(4), s.count,
+                                size_t(std::clamp<int64_t>(decayed, 0, int64_t(s.count)))});
     });
   });
 }

@@ -63,6 +63,7 @@ struct AdamWSpan {
   bf16* weight;  // or nullptr
   const Control* control;
   float beta1, beta2, epsilon, weight_decay;
+  int64_t decayed;
 
   __device__ Held load(const At& at) const {
     return {cuda::load<V>(master + at.column, at.count), cuda::load<V>(m + at.column, at.count),
@@ -81,7 +82,7 @@ struct AdamWSpan {
       const float x = gradient.at[i] * factor;
       m1.at[i] = beta1 * m1.at[i] + (1 - beta1) * x;
       v1.at[i] = beta2 * v1.at[i] + (1 - beta2) * x * x;
-      w.at[i] = w.at[i] * decay - rate * m1.at[i] / (sqrtf(v1.at[i] * unbias2) + epsilon);
+      w.at[i] = w.at[i] * (at.column + i < decayed ? decay : 1) - rate * m1.at[i] / (sqrtf(v1.at[i] * unbias2) + epsilon);
     }
     store_floats(m + at.column, m1, at.count);
     store_floats(v + at.column, v1, at.count);
@@ -95,7 +96,7 @@ void adamw(Stream& stream, const Extent& extent, const AdamW& op) {
   map<V>(stream, extent,
          AdamWSpan<V, G>{data_as<float>(op.master), data_as<float>(op.m), data_as<float>(op.v), data_as<const G>(op.g),
                          data_as<bf16>(op.weight), data_as<const Control>(op.control), op.beta1, op.beta2, op.epsilon,
-                         op.weight_decay});
+                         op.weight_decay, op.decayed});
 }
 
 template <int V>

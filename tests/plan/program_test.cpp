@@ -146,6 +146,22 @@ TEST_CASE("every rank of a world computes the same hash, and another spec anothe
   REQUIRE(hashes.size() == 2);
 }
 
+TEST_CASE("what decays comes first in a bucket") {
+  for (Family f : {Family::llama, Family::gpt2}) {
+    const Case c({.family = f});
+    for (const Bucket& b : make_program(c.request(), 0).buckets) {
+      int64_t at = 0;
+      for (size_t k = 0; k < b.params.size(); ++k) {
+        const Param& p = c.model.params[b.params[k]];
+        REQUIRE(b.begin[k] == at);
+        at += p.local.elements();
+        REQUIRE(p.decays == (at <= b.decayed));
+      }
+      REQUIRE(at == b.size);
+    }
+  }
+}
+
 TEST_CASE("replicas hold slices that cover each bucket once") {
   const Case c({.dp = 3, .zero = 3});
   const auto programs = make_programs(c.request());

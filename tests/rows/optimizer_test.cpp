@@ -10,18 +10,20 @@ namespace {
 
 constexpr int64_t kSizes[] = {1, 3, 17, 63, 65, 130, 16384, 40001};
 
-// The state of AdamW over n parameters, and the same in float64.
+// The state of AdamW over n parameters, the first of which decay, and the same in float64.
 struct State {
   int64_t n;
   DType gradients;
   Buffer master = random_buffer(DType::f32, {n}, 1), m = random_buffer(DType::f32, {n}, 2, 0.1);
   Buffer v{DType::f32, {n}, map([](double x) { return x * x; }, random_values(n, 3, 0.1))};
   Buffer g = random_buffer(gradients, {n}, 4, 50), weight{DType::bf16, {n}};
+  int64_t decayed = n;
   Record<Control> control{{.lr = 1e-2f, .bias1 = 0.3f, .bias2 = 0.1f, .factor = 1.0f / 64, .skip = 0}};
   AdamW op(bool with_weight) {
     AdamW a{master, {}, m, v, g, control};
     if (with_weight) a.weight = weight;
     a.weight_decay = 0.1f;
+    a.decayed = decayed;
     return a;
   }
 };
@@ -34,10 +36,11 @@ Expected reference_adamw(const State& s) {
   const Values g = s.g.values();
   const double lr = s.control->lr;
   for (size_t i = 0; i < g.size(); ++i) {
+    const double decay = int64_t(i) < s.decayed ? 0.1 : 0;
     const double gi = g[i] * double(s.control->factor);
     e.m[i] = 0.9 * e.m[i] + 0.1 * gi;
     e.v[i] = 0.95 * e.v[i] + 0.05 * gi * gi;
-    e.master[i] = e.master[i] * (1 - lr * 0.1) -
+    e.master[i] = e.master[i] * (1 - lr * decay) -
                   lr * (e.m[i] / double(s.control->bias1)) / (std::sqrt(e.v[i] / double(s.control->bias2)) + 1e-8);
   }
   return e;
@@ -59,6 +62,18 @@ TEST_CASE("AdamW agrees with float64, and the weights are its rounded master") {
         if (with_weight)
           require_close(s.weight, map([](double x) { return round_to(DType::bf16, x); }, s.master.values()), {0, 0});
       }
+}
+
+TEST_CASE("AdamW decays the first elements alone, wherever they end") {
+  for (const int64_t n : kSizes)
+    for (const int64_t decayed : {int64_t{0}, n / 3, n / 2 + 1}) {
+      INFO(decayed << " of " << n << " parameters decay");
+      State s{n, DType::f32};
+      s.decayed = decayed;
+      const Expected wanted = reference_adamw(s);
+      run_with_any_threads(s.op(true), {&s.master, &s.m, &s.v, &s.weight});
+      require_close(s.master, wanted.master, {1e-5, 1e-6});
+    }
 }
 
 TEST_CASE("AdamW's streamed weights are the same as stored ones") {

@@ -91,15 +91,14 @@ void AttentionBlock::project(BlockContext& c, const BlockViews& v) const {
     normalise(to.q, v.saved[q_rstd_], from.q, v.params[p_q_norm_]);
     normalise(to.k, v.saved[k_rstd_], from.k, v.params[p_k_norm_]);
   }
-  const Heads h = attended(v);
-  rotate(c, h.q, v, false);
-  rotate(c, h.k, v, false);
+  rotate(c, qk_norm_ ? v.saved[qk_] : qkv, v, false);
 }
 
-void AttentionBlock::rotate(BlockContext& c, Tensor x, const BlockViews& v, bool inverse) const {
+// In rows that begin with q and k.
+void AttentionBlock::rotate(BlockContext& c, const Tensor& rows, const BlockViews& v, bool inverse) const {
   if (!spec_.rope) return;
   const bool generates = c.phase == Phase::generate;
-  launch(c.compute, Rope{.x = x,
+  launch(c.compute, Rope{.x = column_part(rows, 0, spec_.q_width() + spec_.kv_width(), spec_.heads + spec_.kv_heads),
                          .positions = v.batch[BatchField::positions],
                          .seq_len = generates ? shape_.max_seq_len : shape_.seq_len,
                          .frequencies = *spec_.rope,
@@ -177,8 +176,7 @@ void AttentionBlock::attend_backward(BlockContext& c, const BlockViews& v) const
                                   .mask = mask(v),
                                   .batch = shape_.batch,
                                   .scale = scale()});
-  rotate(c, d.q, v, true);
-  rotate(c, d.k, v, true);
+  rotate(c, qk_norm_ ? v.work[d_qk_] : v.stash[d_qkv_], v, true);
   if (!qk_norm_) return;
   const Heads x = heads_of(v.saved[qkv_]);
   const auto normalise = [&](Tensor d_x, Tensor partials, Tensor d_y, Tensor x_, Tensor weight, Tensor rstd) {

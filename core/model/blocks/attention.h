@@ -53,7 +53,7 @@ class AttentionBlock final : public Block {
   void lay_out_params(const AttentionParams&);
   void lay_out_buffers();
   void project(BlockContext&, const BlockViews&) const;  // n -> qkv, heads normed and rotated
-  void rotate(BlockContext&, Tensor, const BlockViews&, bool inverse) const;
+  void rotate(BlockContext&, const Tensor& rows, const BlockViews&, bool inverse) const;
   void attend(BlockContext&, const BlockViews&) const;
   void decode(BlockContext&, const BlockViews&) const;
   void finish(BlockContext&, const BlockViews&) const;  // attention's output -> out
