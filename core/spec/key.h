@@ -19,11 +19,11 @@ struct Condition {
 // The default is the field's in RunSpec{}, unless the key is required or its default is derived from other keys.
 struct KeyTraits {
   bool required = false;
-  std::string derived = {};  // in words
+  const char* derived = nullptr;  // in words
   const Condition* only = nullptr;
 };
 inline KeyTraits required() { return {.required = true}; }
-inline KeyTraits derived(std::string words) { return {.derived = std::move(words)}; }
+inline KeyTraits derived(const char* words) { return {.derived = words}; }
 inline KeyTraits only(const Condition& condition) { return {.only = &condition}; }
 
 template <class Owner>
@@ -35,16 +35,27 @@ struct Key {
   std::function<nlohmann::json(const Owner&)> write;
 };
 
-template <class Owner, class Field, class T>
-Key<Owner> make_key(std::string path, Field field, Type<T> type, std::string about, KeyTraits traits = {}) {
-  return {.path = std::move(path),
-          .about = std::move(about),
+template <class Owner, class T>
+struct Field {
+  T& (*of)(Owner&);
+  const T& (*in)(const Owner&);
+};
+template <class Owner, class T>
+Key<Owner> key_of(Field<Owner, T> field, const char* path, const Type<T>& type, const char* about,
+                  const KeyTraits& traits) {
+  return {.path = path,
+          .about = about,
           .legal = type.legal,
-          .traits = std::move(traits),
+          .traits = traits,
           .schema = type.schema,
           .read = [=](const Node& node, Owner& owner,
-                      const Reading& reading) { return type.read(node, field(owner), reading); },
-          .write = [=](const Owner& owner) { return type.write(field(owner)); }};
+                      const Reading& reading) { return type.read(node, field.of(owner), reading); },
+          .write = [=](const Owner& owner) { return type.write(field.in(owner)); }};
+}
+// Compiled once for all fields of a type, as a hundred closures take a minute.
+template <class Owner, class Get, class T>
+Key<Owner> make_key(const char* path, Get get, const Type<T>& type, const char* about, const KeyTraits& traits = {}) {
+  return key_of(Field<Owner, T>{get, get}, path, type, about, traits);
 }
 // The path of the key is the path of the field.
 #define TRAINER_KEY(Owner, path, ...) \

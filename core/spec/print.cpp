@@ -47,7 +47,7 @@ std::string yaml_text(const json& value) {
 
 std::string default_text(const Key<RunSpec>& key) {
   if (key.traits.required) return "required";
-  if (!key.traits.derived.empty()) return key.traits.derived;
+  if (key.traits.derived) return key.traits.derived;
   return fmt::format("`{}`", yaml_text(key.write(RunSpec{})));
 }
 
@@ -69,7 +69,7 @@ json::json_pointer schema_pointer(const std::string& path) {
 
 std::string origin_text(const LoadedSpec& loaded, const Key<RunSpec>& key) {
   const auto found = loaded.origins.find(key.path);
-  if (found == loaded.origins.end()) return key.traits.derived.empty() ? "default" : "default: " + key.traits.derived;
+  if (found == loaded.origins.end()) return key.traits.derived ? fmt::format("default: {}", key.traits.derived) : "default";
   const Origin& o = found->second;
   return o.file == kCommandLine ? fmt::format("command line, argument {}", o.line)
                                 : fmt::format("{}:{}", o.file, o.line);
@@ -86,7 +86,7 @@ std::string json_schema() {
     json& property = schema[schema_pointer(key.path)];
     property = key.schema;
     property["description"] = key.about;
-    if (!key.traits.required && key.traits.derived.empty()) property["default"] = key.write(RunSpec{});
+    if (!key.traits.required && !key.traits.derived) property["default"] = key.write(RunSpec{});
     if (!key.traits.required) continue;
     const std::string section = key.path.substr(0, key.path.rfind('.'));
     schema[schema_pointer(section)]["required"].push_back(key.path.substr(section.size() + 1));

@@ -43,8 +43,9 @@ void* operator new(size_t n) {
   if (void* p = __real_malloc(n)) return p;
   throw std::bad_alloc();
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+// Inlined, their free() looks like a mistake to the compiler.
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 using namespace trainer;
 namespace fs = std::filesystem;
