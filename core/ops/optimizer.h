@@ -13,7 +13,8 @@ struct SquaredNorm {
 
 // Decoupled weight decay (Loshchilov, Hutter 2019), bias correction as in Adam (Kingma, Ba 2015):
 //   g' = g * control.factor;  m = b1 m + (1 - b1) g';  v = b2 v + (1 - b2) g'^2
-//   w = w (1 - lr decay) - lr (m / bias1) / (sqrt(v / bias2) + epsilon),  decay: weight_decay before element `decayed`, then 0
+//   w = w (1 - lr decay) - lr (m / bias1) / (sqrt(v / bias2) + epsilon)
+// decay is weight_decay for elements before `decayed`, 0 for the others.
 // master, m, v f32; g f32 or bf16; weight bf16 (a rounded copy of master) or empty (master is the weight). control.skip: no change.
 struct AdamW {
   static constexpr const char* kName = "adamw";

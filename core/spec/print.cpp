@@ -69,7 +69,8 @@ json::json_pointer schema_pointer(const std::string& path) {
 
 std::string origin_text(const LoadedSpec& loaded, const Key<RunSpec>& key) {
   const auto found = loaded.origins.find(key.path);
-  if (found == loaded.origins.end()) return key.traits.derived ? fmt::format("default: {}", key.traits.derived) : "default";
+  if (found == loaded.origins.end())
+    return key.traits.derived ? fmt::format("default: {}", key.traits.derived) : "default";
   const Origin& o = found->second;
   return o.file == kCommandLine ? fmt::format("command line, argument {}", o.line)
                                 : fmt::format("{}:{}", o.file, o.line);

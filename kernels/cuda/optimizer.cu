@@ -82,7 +82,8 @@ struct AdamWSpan {
       const float x = gradient.at[i] * factor;
       m1.at[i] = beta1 * m1.at[i] + (1 - beta1) * x;
       v1.at[i] = beta2 * v1.at[i] + (1 - beta2) * x * x;
-      w.at[i] = w.at[i] * (at.column + i < decayed ? decay : 1) - rate * m1.at[i] / (sqrtf(v1.at[i] * unbias2) + epsilon);
+      w.at[i] =
+          w.at[i] * (at.column + i < decayed ? decay : 1) - rate * m1.at[i] / (sqrtf(v1.at[i] * unbias2) + epsilon);
     }
     store_floats(m + at.column, m1, at.count);
     store_floats(v + at.column, v1, at.count);
