@@ -34,6 +34,7 @@ class Rules {
     check_batches();
     check_schedule();
     check_parallel();
+    check_pipeline();
     check_checkpoint();
   }
 
@@ -204,7 +205,6 @@ class Rules {
 
   void check_parallel() {
     const ParallelSpec& p = s_.parallel;
-    const PipelineSpec& pipe = p.pipeline;
     std::vector<std::string> axes = p.order;
     std::sort(axes.begin(), axes.end());
     if (sound({"parallel.order"}) && axes != std::vector<std::string>{"cp", "dp", "pp", "tp"})
@@ -215,11 +215,29 @@ class Rules {
       refuse({"parallel.tp"},
              fmt::format("at most model.num_heads ({}), for a rank has whole heads", s_.model.num_heads),
              fmt::format("{}", p.tp), fmt::format("the nearest legal value is {}", s_.model.num_heads));
+    if (sound({"parallel.dp", "parallel.zero_shard"}) && p.dp && p.zero_shard && *p.dp % *p.zero_shard != 0)
+      refuse({"parallel.zero_shard"}, fmt::format("a divisor of parallel.dp ({})", *p.dp),
+             fmt::format("{}", *p.zero_shard), "write all, or a divisor");
+    if (sound({"parallel.zero", "parallel.zero_keep"}) && p.zero_keep > 0 && p.zero != 3)
+      refuse({"parallel.zero_keep"}, "0 unless parallel.zero is 3", fmt::format("{}", p.zero_keep), "remove it");
+    if (sound({"parallel.ep"}) && p.ep > 1)
+      refuse({"parallel.ep"}, "1 for a model without experts", fmt::format("{}", p.ep), "remove it");
+  }
+
+  void check_pipeline() {
+    const ParallelSpec& p = s_.parallel;
+    const PipelineSpec& pipe = p.pipeline;
     const int64_t layers = s_.model.num_layers, chunks = p.pp * pipe.virtual_stages;
     if (sound({"parallel.pp", "parallel.pipeline.virtual_stages", "model.num_layers"}) && chunks > layers)
       refuse({"parallel.pp", "parallel.pipeline.virtual_stages"},
              fmt::format("pp x virtual_stages at most model.num_layers ({})", layers), fmt::format("{}", chunks),
              "a chunk has at least one layer");
+    if (const int wanted = chunks_of(pipe.schedule);
+        sound({"parallel.pipeline.schedule", "parallel.pipeline.virtual_stages"}) && wanted != 0 &&
+        pipe.virtual_stages != wanted)
+      refuse({"parallel.pipeline.virtual_stages", "parallel.pipeline.schedule"},
+             fmt::format("virtual_stages {} with this schedule", wanted), fmt::format("{}", pipe.virtual_stages),
+             "zb_v and dualpipe_v have 2, interleaved has any number, the others have 1");
     if (sound({"parallel.pp", "parallel.pipeline.virtual_stages", "parallel.pipeline.split"}) && !pipe.split.empty() &&
         int64_t(pipe.split.size()) != chunks)
       refuse({"parallel.pipeline.split"},
@@ -236,13 +254,6 @@ class Rules {
         s_.device.cuda_graph)
       refuse({"parallel.pipeline.post_validation"}, "false with device.cuda_graph", "true",
              "a step is not yet kept as a graph while another runs: remove one of the two");
-    if (sound({"parallel.dp", "parallel.zero_shard"}) && p.dp && p.zero_shard && *p.dp % *p.zero_shard != 0)
-      refuse({"parallel.zero_shard"}, fmt::format("a divisor of parallel.dp ({})", *p.dp),
-             fmt::format("{}", *p.zero_shard), "write all, or a divisor");
-    if (sound({"parallel.zero", "parallel.zero_keep"}) && p.zero_keep > 0 && p.zero != 3)
-      refuse({"parallel.zero_keep"}, "0 unless parallel.zero is 3", fmt::format("{}", p.zero_keep), "remove it");
-    if (sound({"parallel.ep"}) && p.ep > 1)
-      refuse({"parallel.ep"}, "1 for a model without experts", fmt::format("{}", p.ep), "remove it");
   }
 
   void check_checkpoint() {

@@ -96,6 +96,11 @@ enum class PipelineKind : uint8_t {
   dualpipe_v,
   custom
 };  // `1f1b`
+// Virtual stages that a schedule is made for; 0: any number.
+constexpr int chunks_of(PipelineKind k) {
+  if (k == PipelineKind::interleaved || k == PipelineKind::custom) return 0;
+  return k == PipelineKind::zb_v || k == PipelineKind::dualpipe_v ? 2 : 1;
+}
 struct PipelineSpec {
   PipelineKind schedule = PipelineKind::one_f_one_b;
   std::string file;  // custom: where the order is written

@@ -9,22 +9,21 @@ struct Row {
   PipelineKind kind;
   std::string_view name;
   Orders (*plan)(const PipeShape&, const Limits&);
-  int chunks = 1;
   Placement placement = Placement::looped;
 };
 constexpr Row kSchedules[] = {{PipelineKind::gpipe, "gpipe", gpipe},
                               {PipelineKind::one_f_one_b, "1f1b", one_f_one_b},
-                              {PipelineKind::interleaved, "interleaved", interleaved, 0},
+                              {PipelineKind::interleaved, "interleaved", interleaved},
                               {PipelineKind::zb_h1, "zb_h1", zb_h1},
                               {PipelineKind::zb_h2, "zb_h2", zb_h2},
-                              {PipelineKind::zb_v, "zb_v", zb_v, 2, Placement::vee},
+                              {PipelineKind::zb_v, "zb_v", zb_v, Placement::vee},
                               {PipelineKind::zb_auto, "zb_auto", zb_auto},
-                              {PipelineKind::dualpipe_v, "dualpipe_v", dualpipe_v, 2, Placement::vee}};
+                              {PipelineKind::dualpipe_v, "dualpipe_v", dualpipe_v, Placement::vee}};
 constexpr std::string_view kCustom = "custom:";
 
-Schedule schedule_of(const Row& r) { return {r.name, r.plan, r.chunks, r.placement}; }
+Schedule schedule_of(const Row& r) { return {r.name, r.plan, chunks_of(r.kind), r.placement}; }
 Schedule schedule_in(std::string file) {
-  Schedule s{"custom", custom, 0, read_orders(file).placement};
+  Schedule s{"custom", custom, chunks_of(PipelineKind::custom), read_orders(file).placement};
   s.limits.file = std::move(file);
   return s;
 }
