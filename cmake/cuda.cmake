@@ -1,7 +1,7 @@
 # Whether there is a CUDA toolkit, and where. A build without one has kernels/no_cuda in its place.
 #   TRAINER_CUDA_TOOLKIT   include/ and bin/nvcc lie below it; empty: none
 set(TRAINER_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (where a toolkit is found), ON, OFF")
-set(TRAINER_CUDA_ARCHITECTURES "80;90a;100a" CACHE STRING "Architectures the CUDA kernels are compiled for")
+set(TRAINER_CUDA_ARCHITECTURES "80;90a-real;100a-real" CACHE STRING "Architectures the CUDA kernels are compiled for")
 find_path(TRAINER_CUDA_TOOLKIT NAMES include/cuda_runtime_api.h HINTS ENV CUDA_HOME PATHS /usr/local/cuda /opt/cuda)
 if(NOT TRAINER_CUDA_TOOLKIT)
   set(TRAINER_CUDA_TOOLKIT "")

@@ -47,6 +47,9 @@ class Engine {
   // Issues it without waiting: what the planner runs on the meter.
   void issue_plan(const PlanKey&, const Control& control);
 
+  // Before the device goes, whose events they record.
+  void drop_graphs();
+
   // With log.trace: when each instruction of the plan with this key ran last. REQUIRES: it ran, and the lanes are
   // drained.
   std::vector<Span> spans(const PlanKey&);

@@ -33,6 +33,10 @@ void Engine::keep(Prepared& p, const PlanKey& key, const Control& control) {
     for (size_t l = 0; l < before[a].size(); ++l) p.moved[a][l] -= before[a][l];
 }
 
+void Engine::drop_graphs() {
+  for (auto& [key, p] : prepared_) p.graph.reset();
+}
+
 // What the host adds to a step, in the order in which issuing the plan would add it.
 void Engine::launch_again(Prepared& p, const PlanKey& key, const Control& control) {
   write_page(key, control);

@@ -23,11 +23,22 @@ struct Maps {
 };
 using QueryWalk = Walk<kQueries>;
 
-// Of the tile's queries, one or more to a lane; 0 behind the end.
-__device__ __forceinline__ void load_statistics(float (&to)[kQueries], const float* of, int first, int length) {
+// A figure of each of the tile's queries, a few to a lane; 0 behind the end.
+struct Statistics {
+  float of[kQueries / 32];
+
+  __device__ __forceinline__ Statistics(const float* all, int first, int length) {
 #pragma unroll
-  for (int i = lane_of_thread(); i < kQueries; i += 32) to[i] = first + i < length ? of[first + i] : 0;
-}
+    for (int i = 0; i < kQueries / 32; ++i) {
+      const int query = first + lane_of_thread() + 32 * i;
+      of[i] = query < length ? all[query] : 0;
+    }
+  }
+  __device__ __forceinline__ void store(float (&to)[kQueries]) const {
+#pragma unroll
+    for (int i = 0; i < kQueries / 32; ++i) to[lane_of_thread() + 32 * i] = of[i];
+  }
+};
 
 template <int D>
 __device__ __forceinline__ void ask(Shared<D>& shared, const Maps& maps, const AttentionJob& job, const QueryWalk& walk,
@@ -43,16 +54,17 @@ __device__ __forceinline__ void ask(Shared<D>& shared, const Maps& maps, const A
   for (int head = part.head; head < part.head + heads; ++head)
     for (int tile = walk.begin(); tile < walk.tiles.end; tile = walk.after(tile)) {
       uint64_t* full = &shared.queries.full[at.stage];
+      // On their way while the place is still being read.
+      const Statistics lse(statistics_at(job.lse, job, part.sequence, head), tile * kQueries, job.length);
+      const Statistics delta(statistics_at(job.delta, job, part.sequence, head), tile * kQueries, job.length);
       at.wait_empty(shared.queries);
       if (asks) {
         ptx::mbarrier_arrive_expect(full, sizeof shared.q[0] + sizeof shared.d_out[0]);
         ask_for_tile<D, kQueries>(shared.q[at.stage], maps.q, full, tile * kQueries, head, part.sequence);
         ask_for_tile<D, kQueries>(shared.d_out[at.stage], maps.d_out, full, tile * kQueries, head, part.sequence);
       }
-      load_statistics(shared.lse[at.stage], statistics_at(job.lse, job, part.sequence, head), tile * kQueries,
-                      job.length);
-      load_statistics(shared.delta[at.stage], statistics_at(job.delta, job, part.sequence, head), tile * kQueries,
-                      job.length);
+      lse.store(shared.lse[at.stage]);
+      delta.store(shared.delta[at.stage]);
       ptx::mbarrier_arrive(full);
       at.advance();
     }

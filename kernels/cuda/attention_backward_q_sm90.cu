@@ -102,7 +102,7 @@ __device__ __forceinline__ void find_gradient(Shared<D>& shared, const Attention
   grade(d_scores, scores, statistics);
   pack(packed, d_scores);
   tile = walk.after(tile);
-  for (int turn = 0; tile < walk.tiles.end; ++turn, tile = walk.after(tile)) {
+  for (int turn = 0; tile < walk.tiles.end; ++turn) {
     const Place<kStages> before = at;
     at.advance();
     at.wait_full(shared.keys);
@@ -113,6 +113,7 @@ __device__ __forceinline__ void find_gradient(Shared<D>& shared, const Attention
     shared.turns.pass(group);
     finish<2>(scores);
     weigh(scores, statistics, job, walk, part, query, tile);
+    tile = walk.after(tile);  // a branch, before which ptxas would not put the wait: weights are found beside products
     finish<1>(d_scores);
     at.release(shared.values);
     grade(d_scores, scores, statistics);

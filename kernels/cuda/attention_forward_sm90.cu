@@ -67,7 +67,7 @@ __device__ __forceinline__ void attend(Shared<D>& shared, const AttentionJob& jo
   weigh(scores, soft, shrink, job, walk, part, query, tile);
   pack(weights, scores);
   tile = walk.after(tile);
-  for (int turn = 0; tile < walk.tiles.end; ++turn, tile = walk.after(tile)) {
+  for (int turn = 0; tile < walk.tiles.end; ++turn) {
     const Place<kStages> before = at;
     at.advance();
     at.wait_full(shared.keys);
@@ -79,6 +79,7 @@ __device__ __forceinline__ void attend(Shared<D>& shared, const AttentionJob& jo
     finish<1>(scores);
     at.release(shared.keys);
     weigh(scores, soft, shrink, job, walk, part, query, tile);
+    tile = walk.after(tile);  // a branch, before which ptxas would not put the wait: weights are found beside products
     finish<0>(sums);
     before.release(shared.values);
     scale_rows(sums, shrink);

@@ -20,7 +20,10 @@ namespace {
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
-int driver_version() {  // 0: there is none
+// 0: there is none. Whatever opens the driver asks this first: it may read its settings then.
+int driver_version() {
+  // Eleven lanes want queues of their own: one that shared another's would stand behind a receive that waits.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int version = 0;
   return cudaDriverGetVersion(&version) == cudaSuccess ? version : 0;
 }
@@ -102,8 +105,6 @@ bool has_fast_attention(int64_t head_dim) {
 }
 
 std::string claim_gpu(const GpuClaim& claim) {
-  // Eleven lanes want queues of their own: one that shared another's would stand behind a receive that waits.
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   check_driver();
   check_count(claim, device_count());
   const cudaDeviceProp p = properties_of(claim.local_rank);

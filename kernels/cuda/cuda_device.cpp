@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cuda/cuda_error.h"
+#include "kernels/cuda/cuda_memory.h"
 
 namespace trainer::cuda {
 namespace {
@@ -153,6 +154,7 @@ Stream& CudaDevice::lane(Lane lane) { return stream(lane); }
 
 void CudaDevice::upload(std::byte* to, std::span<const std::byte> from) {
   check_cuda(cudaMemcpy(to, from.data(), from.size(), cudaMemcpyHostToDevice), "copying to the device");
+  finish_default_stream();
 }
 
 void CudaDevice::download(std::span<std::byte> to, const std::byte* from) {

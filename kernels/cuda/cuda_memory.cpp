@@ -10,6 +10,8 @@ double in_gib(size_t bytes) { return double(bytes) / double(size_t{1} << 30); }
 
 }  // namespace
 
+void finish_default_stream() { check_cuda(cudaStreamSynchronize(nullptr), "waiting for a copy"); }
+
 CudaMemory::~CudaMemory() { cudaFree(memory_); }
 
 std::span<std::byte> CudaMemory::reserve(size_t bytes) {
@@ -21,6 +23,7 @@ std::span<std::byte> CudaMemory::reserve(size_t bytes) {
         in_gib(bytes), in_gib(kReserveBytes), in_gib(free), in_gib(total));
   check_cuda(cudaMalloc(&memory_, bytes), "allocating the arena");
   check_cuda(cudaMemset(memory_, 0, bytes), "clearing the arena");
+  finish_default_stream();
   return {static_cast<std::byte*>(memory_), bytes};
 }
 

@@ -4,6 +4,10 @@
 
 namespace trainer::cuda {
 
+// The host waits for what cudaMemset and cudaMemcpy have begun: lanes do not wait for the default stream, and a fill,
+// or a copy from pageable memory, may return before it is done.
+void finish_default_stream();
+
 class CudaMemory final : public Memory {
  public:
   CudaMemory() = default;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/cuda/cuda_error.h"
+#include "kernels/cuda/cuda_memory.h"
 
 namespace trainer::cuda {
 
@@ -11,6 +12,7 @@ LaneClock::LaneClock() {
   check_cuda(cudaMalloc(&sums, sizeof(Sums)), "allocating a clock");
   sums_ = static_cast<Sums*>(sums);
   check_cuda(cudaMemset(sums_, 0, sizeof(Sums)), "clearing a clock");
+  finish_default_stream();
   check_cuda(cudaHostAlloc(&told, kPlaces * sizeof *told_, cudaHostAllocDefault), "pinning a clock");
   told_ = static_cast<uint64_t*>(told);
   std::memset(told_, 0, kPlaces * sizeof *told_);

@@ -77,13 +77,14 @@ struct AdamWSpan {
     const float decay = 1 - control->lr * weight_decay;
     Floats<V> w = floats(held.master), m1 = floats(held.m), v1 = floats(held.v);
     const Floats<V> gradient = floats(held.g);
+    // Which products are fused with a sum is not the compiler's choice, for it would make one for each V.
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const float x = gradient.at[i] * factor;
-      m1.at[i] = beta1 * m1.at[i] + (1 - beta1) * x;
-      v1.at[i] = beta2 * v1.at[i] + (1 - beta2) * x * x;
-      w.at[i] =
-          w.at[i] * (at.column + i < decayed ? decay : 1) - rate * m1.at[i] / (sqrtf(v1.at[i] * unbias2) + epsilon);
+      m1.at[i] = fmaf(beta1, m1.at[i], (1 - beta1) * x);
+      v1.at[i] = fmaf(beta2, v1.at[i], (1 - beta2) * (x * x));
+      const float kept = at.column + i < decayed ? w.at[i] * decay : w.at[i];
+      w.at[i] = kept - rate * m1.at[i] / (sqrtf(v1.at[i] * unbias2) + epsilon);
     }
     store_floats(m + at.column, m1, at.count);
     store_floats(v + at.column, v1, at.count);

@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(kRopeThreads)
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const float from = a.at[i];
-      a.at[i] = from * cosine.at[i] - b.at[i] * sine.at[i];
-      b.at[i] = b.at[i] * cosine.at[i] + from * sine.at[i];
+      a.at[i] = fmaf(-b.at[i], sine.at[i], from * cosine.at[i]);
+      b.at[i] = fmaf(from, sine.at[i], b.at[i] * cosine.at[i]);
     }
     store_floats(at + h * 2 * pairs, a);
     store_floats(at + h * 2 * pairs + pairs, b);

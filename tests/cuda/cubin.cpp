@@ -82,14 +82,22 @@ class Cubin {
   static void count(Bytes code, KernelCode& k) {
     constexpr int kLoad = 0x981, kStore = 0x986, kCopy = 0xfae, kMma = 0x23c, k16Bytes = 6;
     constexpr int kTile = 0x5b4, kWgmma = 0x9f0, kWgmmaOfRegisters = 0xdf0, kWarpGroup = 0x9c5, kWaitBit = 47;
+    constexpr int kFunction = 0x308;  // MUFU
+    int functions = 0;                // since the last wait or product
+    bool behind_wait = false;
     for (size_t i = 0; i + 16 <= code.size(); i += 16) {
       const auto low = at<uint64_t>(code, i);
       const auto opcode = int(low & 0xfff), width = int(at<uint64_t>(code, i + 8) >> 9 & 7);
       k.loads16 += opcode == kLoad && width == k16Bytes;
       k.stores16 += opcode == kStore && width == k16Bytes;
       k.copies += opcode == kCopy || opcode == kTile;
-      k.mma += opcode == kMma || opcode == kWgmma || opcode == kWgmmaOfRegisters;
-      k.mma_waits += opcode == kWarpGroup && (low >> kWaitBit & 1);
+      const bool product = opcode == kMma || opcode == kWgmma || opcode == kWgmmaOfRegisters;
+      const bool wait = opcode == kWarpGroup && (low >> kWaitBit & 1);
+      k.mma += product;
+      k.mma_waits += wait;
+      if (wait && behind_wait) k.beside_products = std::max(k.beside_products, functions);
+      functions = product || wait ? 0 : functions + (opcode == kFunction);
+      behind_wait = wait || (behind_wait && !product);
     }
   }
 

@@ -16,6 +16,7 @@ struct KernelCode {
   int copies = 0;                 // asynchronous ones, from global to shared memory; those of sm_90a bring tiles
   int mma = 0;                    // matrix products of a warp, or of a warp group
   int mma_waits = 0;              // waits of a warp group for its products
+  int beside_products = 0;        // the most exponentials and the like between two waits with no product between them
 };
 
 // Of every kernel in the file (an object, a library, a program), by name and sm. Throws std::runtime_error: the file

@@ -66,6 +66,19 @@ TEST_CASE("every lane has the scratch that the map gives it") {
   }
 }
 
+TEST_CASE("a lane finds what was uploaded before it was given anything") {
+  for (int run = 0; run < 3; ++run) {
+    test::test_schedule(run);
+    Gpu gpu;
+    Stream& lane = gpu.device.lane(kPing);
+    const float one = 1;
+    gpu.device.upload(gpu.arena.data(), std::as_bytes(std::span(&one, 1)));
+    cuda::run(lane, Add{gpu.x, gpu.x});
+    gpu.device.drain();
+    REQUIRE(gpu.value() == 2);
+  }
+}
+
 TEST_CASE("a lane waits for what another had recorded, for longer than the ring of events") {
   for (int run = 0; run < 3; ++run) {
     test::test_schedule(run);

@@ -39,15 +39,19 @@ expect 0 bash "$check" --out check --build nowhere --models models
 contains out.txt "step: passed before"
 [ "$(grep -c '^losses: passed before' out.txt)" = 1 ] || fail "losses were run again"
 
-# A failure is told, and ends with 1; a carried build's tests are run.
+# A failure is told, and ends with 1; a carried build's tests are run, all of them. One that hangs is ended.
 mkdir build
-printf '#!/bin/sh\necho wrong at row 3\nexit 3\n' > build/gpu_test_rows
-chmod +x build/gpu_test_rows
-expect 1 bash "$check" --out check --build build --models models --part kernels
+program() { printf '#!/bin/sh\n%s\n' "$2" > "build/$1" && chmod +x "build/$1"; }
+program gpu_test_fragments "echo wrong at lane 3; exit 3"
+program gpu_test_rows "sleep 60"
+program gpu_test_matmul "echo products were tried"
+LIMIT=1 expect 1 bash "$check" --out check --build build --models models --part kernels
 contains out.txt "kernels: failed"
-contains out.txt "exit code 3 of:"
-contains check/kernels.log "wrong at row 3"
-printf '#!/bin/sh\nexit 0\n' > build/gpu_test_rows
+contains out.txt "gpu_test_fragments (3) gpu_test_rows (124)"
+contains check/kernels.log "wrong at lane 3"
+contains check/kernels.log "products were tried"
+program gpu_test_fragments "exit 0"
+program gpu_test_rows "exit 0"
 expect 0 bash "$check" --out check --build build --models models --part kernels
 contains out.txt "kernels: passed"
 expect 2 bash "$check" --part nothing

@@ -70,6 +70,8 @@ Rows one_row(size_t bytes) { return {bytes, 1, bytes, bytes}; }
 }  // namespace fake
 using namespace fake;
 
+// As CUDA's "API synchronization behavior" has it, cudaMemset and a cudaMemcpy from pageable memory to the device return
+// before they are done.
 extern "C" {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind kind, cudaStream_t stream) {
   return copy(to, from, one_row(n), kind, stream);
@@ -85,7 +87,8 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
 cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind kind) {
   if (const cudaError_t e = forbidden_in_capture()) return note(e);
   if (const cudaError_t e = copy(to, from, one_row(n), kind, nullptr)) return e;
-  return cudaStreamSynchronize(nullptr);
+  const bool staged = kind == cudaMemcpyHostToDevice && where_is(from, n) == Where::pageable;
+  return staged ? cudaSuccess : cudaStreamSynchronize(nullptr);
 }
 cudaError_t cudaMemsetAsync(void* p, int value, size_t n, cudaStream_t stream) {
   if (const cudaError_t e = unavailable()) return e;
@@ -99,7 +102,6 @@ cudaError_t cudaMemsetAsync(void* p, int value, size_t n, cudaStream_t stream) {
 }
 cudaError_t cudaMemset(void* p, int value, size_t n) {
   if (const cudaError_t e = forbidden_in_capture()) return note(e);
-  if (const cudaError_t e = cudaMemsetAsync(p, value, n, nullptr)) return e;
-  return cudaStreamSynchronize(nullptr);
+  return cudaMemsetAsync(p, value, n, nullptr);
 }
 }

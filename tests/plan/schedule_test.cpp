@@ -16,10 +16,8 @@ using namespace trainer::test;
 
 namespace {
 
-int chunks_of(PipelineKind k) { return k == PipelineKind::zb_v || k == PipelineKind::dualpipe_v ? 2 : 1; }
-
 WorldShape pipeline(PipelineKind k, int p, int m) {
-  return {.schedule = k, .pp = p, .chunks = chunks_of(k), .layers = 2 * p, .microbatches = m};
+  return {.schedule = k, .pp = p, .chunks = std::max(1, chunks_of(k)), .layers = 2 * p, .microbatches = m};
 }
 
 // Idle time of a stage where f = b = w = 1 for the blocks of a stage, as the papers have it.

@@ -35,17 +35,24 @@ Introduction read_introduction(const std::string& said) {
   return {said.substr(0, a), said.substr(a + 1, b - a - 1), said.substr(b + 1)};
 }
 
-// Asks again after 20 us at first, after 1 ms in the end.
+// Asks again at once for 200 us, in which most calls end; then after 20 us, after 1 ms in the end.
 class Patience {
  public:
   void pause() {
+    if (std::chrono::steady_clock::now() < sleeps_from_) return std::this_thread::yield();
     std::this_thread::sleep_for(next_);
     next_ = std::min<std::chrono::microseconds>(2 * next_, std::chrono::milliseconds(1));
   }
 
  private:
+  const std::chrono::steady_clock::time_point sleeps_from_ =
+      std::chrono::steady_clock::now() + std::chrono::microseconds(200);
   std::chrono::microseconds next_{20};
 };
+
+// A receive that waits holds as many of the GPU's multiprocessors as it has blocks, and four lanes of pipes may wait at
+// once.
+constexpr int kPipeBlocks = 4;
 
 void cuda_check(cudaError_t e, const char* what) {
   check(e == cudaSuccess, Exit::device, "[nccl] {}: {}", what, cudaGetErrorString(e));
@@ -57,6 +64,8 @@ std::shared_ptr<NcclWorld> NcclWorld::open(Exchange& exchange, const NcclOptions
   // NCCL reads these once, when it is first called.
   if (!options.algorithm.empty()) setenv("NCCL_ALGO", options.algorithm.c_str(), 1);
   if (!options.protocol.empty()) setenv("NCCL_PROTO", options.protocol.c_str(), 1);
+  // NVLink SHARP adds in no fixed order, and the same run would not give the same bits.
+  setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
   auto world = std::make_shared<NcclWorld>(exchange, options);
   try {
     ncclUniqueId id{};
@@ -135,6 +144,7 @@ NcclHandle* NcclWorld::split(const NcclPlan::Split& s) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   if (in) config.commName = h->name.c_str();
+  if (s.pipe) config.maxCTAs = kPipeBlocks;
   call(world(), "splitting the world", [&](ncclComm_t parent) {
     return api_.ncclCommSplit(parent, in ? s.group.members[0] : NCCL_SPLIT_NOCOLOR, s.group.rank,
                               in ? &h->child : &no_child_, &config);
