@@ -72,10 +72,9 @@ __device__ __forceinline__ void ask(Shared<D>& shared, const Maps& maps, const A
 
 // A tile's scores become weights; `lse` is of its queries.
 __device__ __forceinline__ void weigh(float (&scores)[1][kQueries / 8][4], const float (&lse)[kQueries],
-                                      const AttentionJob& job, const QueryWalk& walk, int sequence, int key, int tile) {
-  const bool one_segment = walk.one_segment(tile);
-  if (!one_segment || !all_in_sight(job, tile * kQueries, kQueries, key, 16))
-    hide<true>(scores, job, one_segment ? nullptr : segments_at(job, sequence), key, tile * kQueries);
+                                      const AttentionJob& job, const int32_t* mixed_segments, int key, int tile) {
+  if (mixed_segments || !all_in_sight(job, tile * kQueries, kQueries, key, 16))
+    hide<true>(scores, job, mixed_segments, key, tile * kQueries);
   const float scale = job.scale * kLog2E;
 #pragma unroll
   for (int n = 0; n < kQueries / 8; ++n) {
@@ -111,8 +110,9 @@ __device__ __forceinline__ void find_gradients(Shared<D>& shared, const Attentio
       at.wait_full(shared.queries);
       begin_rows<D, kKeys>(weights, shared.k, group, shared.q[at.stage]);
       begin_rows<D, kKeys>(d_weights, shared.v, group, shared.d_out[at.stage]);
+      const int32_t* mixed_segments = walk.mixed_segments(job, part.sequence, tile);
       finish<1>(weights);
-      weigh(weights, shared.lse[at.stage], job, walk, part.sequence, key, tile);
+      weigh(weights, shared.lse[at.stage], job, mixed_segments, key, tile);
       pack(packed, weights);
       begin_products<D>(d_v, packed, shared.d_out[at.stage]);
       finish<1>(d_weights);

@@ -60,8 +60,8 @@ __device__ __forceinline__ Statistics load_statistics(const AttentionJob& job, P
 
 // A tile's scores become weights.
 __device__ __forceinline__ void weigh(float (&scores)[1][kKeys / 8][4], const Statistics& of, const AttentionJob& job,
-                                      const KeyWalk& walk, Part part, int query, int tile) {
-  hide_keys(scores, job, walk, part.sequence, query, tile);
+                                      const int32_t* mixed_segments, int query, int tile) {
+  hide_keys<kKeys>(scores, job, mixed_segments, query, tile);
   const float scale = job.scale * kLog2E;
 #pragma unroll
   for (int n = 0; n < kKeys / 8; ++n)
@@ -95,8 +95,9 @@ __device__ __forceinline__ void find_gradient(Shared<D>& shared, const Attention
   at.wait_full(shared.keys);
   at.wait_full(shared.values);
   begin_tile();
+  const int32_t* mixed_segments = walk.mixed_segments(job, part.sequence, tile);
   finish<1>(scores);
-  weigh(scores, statistics, job, walk, part, query, tile);
+  weigh(scores, statistics, job, mixed_segments, query, tile);
   finish<0>(d_scores);
   at.release(shared.values);
   grade(d_scores, scores, statistics);
@@ -111,8 +112,9 @@ __device__ __forceinline__ void find_gradient(Shared<D>& shared, const Attention
     begin_tile();
     begin_products<D>(sums, packed, shared.k[before.stage]);
     shared.turns.pass(group);
+    mixed_segments = walk.mixed_segments(job, part.sequence, tile);
     finish<2>(scores);
-    weigh(scores, statistics, job, walk, part, query, tile);
+    weigh(scores, statistics, job, mixed_segments, query, tile);
     tile = walk.after(tile);  // a branch, before which ptxas would not put the wait: weights are found beside products
     finish<1>(d_scores);
     at.release(shared.values);

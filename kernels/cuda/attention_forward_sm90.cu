@@ -43,8 +43,8 @@ __device__ __forceinline__ void ask(Shared<D>& shared, const Maps& maps, const K
 
 // A tile's scores become weights.
 __device__ __forceinline__ void weigh(float (&scores)[1][kKeys / 8][4], Softmax<1>& soft, float (&shrink)[1][2],
-                                      const AttentionJob& job, const KeyWalk& walk, Part part, int query, int tile) {
-  hide_keys(scores, job, walk, part.sequence, query, tile);
+                                      const AttentionJob& job, const int32_t* mixed_segments, int query, int tile) {
+  hide_keys<kKeys>(scores, job, mixed_segments, query, tile);
   soften(scores, soft, shrink, job.scale * kLog2E);
 }
 
@@ -62,9 +62,10 @@ __device__ __forceinline__ void attend(Shared<D>& shared, const AttentionJob& jo
   ptx::mbarrier_wait(&shared.queries, 0);
   at.wait_full(shared.keys);
   begin_rows<D, kQueries>(scores, shared.q, group, shared.k[at.stage]);
+  const int32_t* mixed_segments = walk.mixed_segments(job, part.sequence, tile);
   finish<0>(scores);
   at.release(shared.keys);
-  weigh(scores, soft, shrink, job, walk, part, query, tile);
+  weigh(scores, soft, shrink, job, mixed_segments, query, tile);
   pack(weights, scores);
   tile = walk.after(tile);
   for (int turn = 0; tile < walk.tiles.end; ++turn) {
@@ -76,9 +77,10 @@ __device__ __forceinline__ void attend(Shared<D>& shared, const AttentionJob& jo
     begin_rows<D, kQueries>(scores, shared.q, group, shared.k[at.stage]);
     begin_products<D>(sums, weights, shared.v[before.stage]);
     shared.turns.pass(group);
+    mixed_segments = walk.mixed_segments(job, part.sequence, tile);
     finish<1>(scores);
     at.release(shared.keys);
-    weigh(scores, soft, shrink, job, walk, part, query, tile);
+    weigh(scores, soft, shrink, job, mixed_segments, query, tile);
     tile = walk.after(tile);  // a branch, before which ptxas would not put the wait: weights are found beside products
     finish<0>(sums);
     before.release(shared.values);

@@ -104,8 +104,10 @@ struct Walk {
   __device__ __forceinline__ int after(int tile) const {
     return next_tile<kRows>(ranges, own, tile + 1, tiles.end, length);
   }
-  __device__ __forceinline__ bool one_segment(int tile) const {
-    return one_segment_in<kRows>(ranges, own, tile * kRows, length);
+  // The sequence's segments, where the tile and the block's own rows are of several; nullptr: they hide nothing. Asked
+  // for while products are under way, for it waits for memory.
+  __device__ __forceinline__ const int32_t* mixed_segments(const AttentionJob& job, int sequence, int tile) const {
+    return one_segment_in<kRows>(ranges, own, tile * kRows, length) ? nullptr : segments_at(job, sequence);
   }
 };
 
@@ -133,10 +135,9 @@ __device__ __forceinline__ Walk<kKeys> walk_of_queries(const AttentionJob& job, 
 // Hides what the mask hides in the scores of the warp's queries, from `query` on, for a tile of keys.
 template <int kKeys>
 __device__ __forceinline__ void hide_keys(float (&scores)[1][kKeys / 8][4], const AttentionJob& job,
-                                          const Walk<kKeys>& walk, int sequence, int query, int tile) {
-  const bool one_segment = walk.one_segment(tile);
-  if (!one_segment || !all_in_sight(job, query, 16, tile * kKeys, kKeys))
-    hide<false>(scores, job, one_segment ? nullptr : segments_at(job, sequence), query, tile * kKeys);
+                                          const int32_t* mixed_segments, int query, int tile) {
+  if (mixed_segments || !all_in_sight(job, query, 16, tile * kKeys, kKeys))
+    hide<false>(scores, job, mixed_segments, query, tile * kKeys);
 }
 
 // Asks for a tile of a head; `barrier` counts kTileElements<D, kRows> elements.
